@@ -1,0 +1,63 @@
+# The front doors.  `make` alone lists them; meson does the building, tools/ the rest.
+# Nothing needs to be prepared: each target first sets up what it lacks (tools/setup.sh).
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.SUFFIXES:
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+STAGES ?=
+BENCH ?=
+
+bin := .venv/bin
+
+.PHONY: help demo build test test-asan test-tsan test-clang bench format install uninstall clean
+
+help: ## show this list
+	@echo "Godwit $$(cat VERSION): distributed memory for PyTorch"
+	@echo
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' Makefile | while IFS=$$'\t' read -r target text; do \
+		printf '  make %-12s %s\n' "$$target" "$$text"; done
+	@echo
+	@echo "Parts and options:"
+	@echo "  make test STAGES=\"unit asan\"   make bench BENCH=\"fabric -- --quick\"   make install PREFIX=/opt/godwit"
+
+demo: build ## install what is missing, build, and let 4 processes talk to each other
+	@$(bin)/godwit run -n 4 apps/roundtrip.py
+
+build: ## make .venv/bin/python and .venv/bin/godwit, with both MPIs where they can be had
+	@tools/setup.sh build
+
+test: ## set up, then run all tests; the last line counts them
+	@tools/setup.sh test || { echo "0 passed, 1 failed"; exit 1; }
+	@$(bin)/python tools/test.py $(STAGES)
+
+test-asan: ## the C unit tests under AddressSanitizer and UBSan
+	@tools/setup.sh test
+	@$(bin)/python tools/test.py asan
+
+test-tsan: ## the C unit tests under ThreadSanitizer
+	@tools/setup.sh test
+	@$(bin)/python tools/test.py tsan
+
+test-clang: ## build everything with gcc and with clang, warnings being errors
+	@tools/setup.sh test
+	@$(bin)/python tools/test.py warnings
+
+bench: build ## measure against Open MPI, MPICH and the machine's limits, in the same run
+	@tools/bench.sh $(BENCH)
+
+format: ## lay out the C files as .clang-format says
+	@tools/setup.sh format
+	@find include src tests bench -name '*.[ch]' -exec clang-format -i {} +
+
+install: ## install library, headers, pkg-config file and Python package below PREFIX
+	@tools/setup.sh venv
+	@tools/install.sh install "$(PREFIX)" "$(DESTDIR)"
+
+uninstall: ## remove what install put there
+	@tools/setup.sh venv
+	@tools/install.sh uninstall "$(PREFIX)" "$(DESTDIR)"
+
+clean: ## remove build/ (.venv stays; it is a directory like any other)
+	rm -rf build

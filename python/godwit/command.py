@@ -1,0 +1,119 @@
+"""The command `godwit`: run programs as jobs, and check the machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from typing import Optional, Sequence
+
+from . import __version__, _native
+
+RUN_USAGE = "godwit run [-n N] [--node-size K] program [argument ...]"
+RUN_HELP = """\
+The program is a Python file (*.py), `-m module` as python has it, or any
+executable.  Its arguments are passed on as they are.  Without -n it starts no
+ranks: the command becomes the program.
+"""
+
+
+def _whole_number(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+_whole_number.__name__ = "whole number"  # argparse names it in its messages
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="godwit", description="A distributed-memory runtime for PyTorch.")
+    parser.add_argument("--version", action="version", version=f"godwit {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
+
+    run = commands.add_parser(
+        "run", help="run a program as a job of several processes", usage=RUN_USAGE,
+        description=RUN_HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
+    run.add_argument("-n", type=_whole_number, metavar="N", help="how many processes")
+    run.add_argument("--node-size", type=_whole_number, metavar="K",
+                     help="cut the machine into virtual nodes of K processes")
+
+    commands.add_parser("check", help="say whether jobs can run here, and how")
+    return parser
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Cut `run ...` where the program begins: at the first word that is not an
+    option of ours, at -m, or after --.  argparse would take the program's own
+    options, and -m, for its own."""
+    i = 1
+    while i < len(arguments):
+        word = arguments[i]
+        if word == "--":
+            return list(arguments[:i]), list(arguments[i + 1:])
+        if word == "-m" or not word.startswith("-"):
+            break
+        i += 2 if word in ("-n", "--node-size") else 1
+    return list(arguments[:i]), list(arguments[i:])
+
+
+def program_argv(program: Sequence[str]) -> list[str]:
+    """What to execute: Python files and modules by this same Python."""
+    if program[0] == "-m" or program[0].endswith(".py"):
+        return [sys.executable, *program]
+    return list(program)
+
+
+def _become(argv: Sequence[str], node_size: Optional[int]) -> int:
+    if node_size is not None:
+        os.environ["GODWIT_NODE_SIZE"] = str(node_size)
+    path = shutil.which(argv[0])
+    if path is None:
+        print(f"godwit run: there is no program '{argv[0]}'", file=sys.stderr)
+        return 127
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execv(path, list(argv))
+    except OSError as error:
+        print(f"godwit run: cannot run '{argv[0]}': {error.strerror}", file=sys.stderr)
+        return 126
+
+
+def _run(n: Optional[int], node_size: Optional[int], program: Sequence[str]) -> int:
+    argv = program_argv(program)
+    if n is None:
+        return _become(argv, node_size)
+    try:
+        return _native.launch(argv, n, node_size or 0)
+    except _native.Error as error:
+        print(f"godwit run: {error}", file=sys.stderr)
+        return 1
+
+
+def _check() -> int:
+    from . import check
+
+    try:
+        return check.main()
+    except BrokenPipeError:  # `godwit check | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    program: list[str] = []
+    if words[:1] == ["run"]:
+        words, program = _split(words)
+
+    parser = _parser()
+    options = parser.parse_args(words)
+    if options.command == "check":
+        return _check()
+    if not program or program == ["-m"]:
+        parser.error(f"run: which program?  usage: {RUN_USAGE}")
+    return _run(options.n, options.node_size, program)

@@ -1,0 +1,26 @@
+/* clock.c - the monotonic clock. */
+#include "base/clock.h"
+
+#include <time.h>
+
+int64_t gwi_now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * GWI_SECOND + t.tv_nsec;
+}
+
+int64_t gwi_deadline_ns(int64_t span_ns)
+{
+    int64_t now = gwi_now_ns();
+
+    return span_ns >= GWI_FOREVER - now ? GWI_FOREVER : now + span_ns;
+}
+
+int64_t gwi_seconds_to_ns(double seconds)
+{
+    if (!(seconds > 0))
+        return 0;
+    return seconds >= 9.2e9 ? GWI_FOREVER : (int64_t)(seconds * 1e9);
+}

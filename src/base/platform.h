@@ -1,0 +1,36 @@
+/* platform.h - the few things that depend on compiler and processor. */
+#ifndef GWI_BASE_PLATFORM_H
+#define GWI_BASE_PLATFORM_H
+
+#include <stdint.h>
+
+/* Fields with different writers keep this distance.  64 bytes is a line on
+ * every x86-64 and most ARM; processors that fetch lines in pairs make two
+ * lines the safer distance where it is cheap. */
+#define GWI_LINE 64
+
+/* Tell the processor that this is a loop that waits. */
+static inline void gwi_cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+#define gwi_likely(x) __builtin_expect(!!(x), 1)
+#define gwi_unlikely(x) __builtin_expect(!!(x), 0)
+
+#if defined(__SANITIZE_THREAD__)
+#define GWI_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define GWI_TSAN 1
+#endif
+#endif
+#ifndef GWI_TSAN
+#define GWI_TSAN 0
+#endif
+
+#endif

@@ -1,0 +1,122 @@
+/* thread.c - threads, processor count, forks and interrupts. */
+#include "base/thread.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+/* threads */
+
+int gwi_thread_start(const char *name, void *(*run)(void *), void *arg, gwi_thread *ret_thread)
+{
+    sigset_t all, old;
+    pthread_t id;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    errno = pthread_create(&id, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (errno != 0)
+        return gwi_fail_errno("starting thread '%s'", name);
+    pthread_setname_np(id, name);
+    ret_thread->id = id;
+    return 0;
+}
+
+void gwi_thread_join(gwi_thread thread)
+{
+    pthread_join(thread.id, NULL);
+}
+
+int gwi_cpu_count(void)
+{
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return CPU_COUNT(&set);
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}
+
+/* forks */
+
+#define N_HOOKS 16
+
+static struct fork_hook {
+    void (*child)(void *);
+    void *arg;
+} hooks[N_HOOKS];                 /* under hook_lock */
+static pthread_mutex_t hook_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t generation;       /* written in a new child, while it has one thread */
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&hook_lock);
+}
+
+static void after_fork_parent(void)
+{
+    pthread_mutex_unlock(&hook_lock);
+}
+
+static void after_fork_child(void)
+{
+    generation++;
+    for (int i = 0; i < N_HOOKS; i++)
+        if (hooks[i].child != NULL)
+            hooks[i].child(hooks[i].arg);
+    pthread_mutex_unlock(&hook_lock);
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+uint32_t gwi_fork_generation(void)
+{
+    return generation;
+}
+
+int gwi_fork_hook_add(void (*child)(void *), void *arg)
+{
+    int err = GW_ENOMEM;
+
+    pthread_mutex_lock(&hook_lock);
+    for (int i = 0; i < N_HOOKS && err < 0; i++)
+        if (hooks[i].child == NULL) {
+            hooks[i] = (struct fork_hook){child, arg};
+            err = 0;
+        }
+    pthread_mutex_unlock(&hook_lock);
+    return err < 0 ? gwi_fail(err, "more than %d open worlds in one process", N_HOOKS) : 0;
+}
+
+void gwi_fork_hook_remove(void (*child)(void *), void *arg)
+{
+    pthread_mutex_lock(&hook_lock);
+    for (int i = 0; i < N_HOOKS; i++)
+        if (hooks[i].child == child && hooks[i].arg == arg)
+            hooks[i] = (struct fork_hook){NULL, NULL};
+    pthread_mutex_unlock(&hook_lock);
+}
+
+/* interrupts */
+
+static int (*_Atomic interrupt_check)(void);
+
+void gw_set_interrupt_check(int (*check)(void))
+{
+    atomic_store(&interrupt_check, check);
+}
+
+int gwi_interrupted(void)
+{
+    int (*check)(void) = atomic_load(&interrupt_check);
+
+    return check != NULL && check() != 0;
+}

@@ -1,0 +1,35 @@
+/* thread.h - our own threads, and what threads must know of their process. */
+#ifndef GWI_BASE_THREAD_H
+#define GWI_BASE_THREAD_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+/* A thread of the library.  It has a name (at most 15 characters, seen by top
+ * and gdb) and takes no signals, so that the program's own handlers run where
+ * the program expects them. */
+typedef struct gwi_thread {
+    pthread_t id;
+} gwi_thread;
+
+int gwi_thread_start(const char *name, void *(*run)(void *), void *arg, gwi_thread *ret_thread);
+void gwi_thread_join(gwi_thread thread);
+
+/* How many processors this process may use now (its affinity), at least 1. */
+int gwi_cpu_count(void);
+
+/* How many fork()s lie between this process and the one that loaded the
+ * library.  An object that remembers the number knows that it was made on the
+ * other side of a fork, at the cost of one load. */
+uint32_t gwi_fork_generation(void);
+
+/* Call `child(arg)` in every forked child, before fork() returns there.  It may
+ * only do what a signal handler may.  At most 16 at a time; returns GW_ENOMEM
+ * beyond.  Remove it before `arg` ends. */
+int gwi_fork_hook_add(void (*child)(void *), void *arg);
+void gwi_fork_hook_remove(void (*child)(void *), void *arg);
+
+/* Whether the function given to gw_set_interrupt_check() wants waits to end. */
+int gwi_interrupted(void);
+
+#endif

@@ -1,0 +1,117 @@
+/* thread_test.c - our threads leave signals alone, and forks are noticed. */
+#include "base/thread.h"
+#include "base/error.h"
+#include "base/test.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void *blocked_signals(void *arg)
+{
+    sigset_t *set = arg;
+
+    pthread_sigmask(SIG_SETMASK, NULL, set);
+    return NULL;
+}
+
+static void a_thread_of_ours_takes_no_signals(void **state)
+{
+    (void)state;
+    sigset_t inside, before, after;
+    gwi_thread thread;
+
+    sigemptyset(&inside);
+    pthread_sigmask(SIG_SETMASK, NULL, &before);
+    assert_int_equal(gwi_thread_start("test", blocked_signals, &inside, &thread), 0);
+    gwi_thread_join(thread);
+    pthread_sigmask(SIG_SETMASK, NULL, &after);
+    assert_true(sigismember(&inside, SIGINT) && sigismember(&inside, SIGTERM));
+    assert_int_equal(sigismember(&before, SIGINT), sigismember(&after, SIGINT));
+}
+
+static void the_processor_count_follows_the_affinity(void **state)
+{
+    (void)state;
+    cpu_set_t old, one;
+
+    assert_true(gwi_cpu_count() >= 1);
+    assert_int_equal(sched_getaffinity(0, sizeof old, &old), 0);
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &old)) {
+            CPU_SET(i, &one);
+            break;
+        }
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(gwi_cpu_count(), 1);
+    sched_setaffinity(0, sizeof old, &old);
+}
+
+static void mark(void *arg)
+{
+    *(int *)arg += 1;
+}
+
+static int in_child(int (*question)(void *), void *arg)
+{
+    int status;
+    pid_t pid = fork();
+
+    if (pid == 0)
+        _exit(question(arg));
+    waitpid(pid, &status, 0);
+    return WEXITSTATUS(status);
+}
+
+static int value_of(void *arg)
+{
+    return *(int *)arg + 10 * (int)gwi_fork_generation();
+}
+
+static void a_child_knows_that_it_was_forked_and_runs_the_hooks(void **state)
+{
+    (void)state;
+    int marks = 0;
+
+    assert_int_equal(gwi_fork_hook_add(mark, &marks), 0);
+    assert_int_equal(in_child(value_of, &marks), 11);
+    assert_int_equal(value_of(&marks), 0);
+    gwi_fork_hook_remove(mark, &marks);
+    assert_int_equal(in_child(value_of, &marks), 10);
+}
+
+static void too_many_hooks_are_refused(void **state)
+{
+    (void)state;
+    int marks[17] = {0};
+
+    for (int i = 0; i < 16; i++)
+        assert_int_equal(gwi_fork_hook_add(mark, &marks[i]), 0);
+    assert_int_equal(gwi_fork_hook_add(mark, &marks[16]), GW_ENOMEM);
+    for (int i = 0; i < 16; i++)
+        gwi_fork_hook_remove(mark, &marks[i]);
+}
+
+static int yes(void)
+{
+    return 1;
+}
+
+static void a_wait_asks_the_given_function_whether_to_go_on(void **state)
+{
+    (void)state;
+    assert_false(gwi_interrupted());
+    gw_set_interrupt_check(yes);
+    assert_true(gwi_interrupted());
+    gw_set_interrupt_check(NULL);
+    assert_false(gwi_interrupted());
+}
+
+GWI_TESTS(cmocka_unit_test(a_thread_of_ours_takes_no_signals),
+          cmocka_unit_test(the_processor_count_follows_the_affinity),
+          cmocka_unit_test(a_child_knows_that_it_was_forked_and_runs_the_hooks),
+          cmocka_unit_test(too_many_hooks_are_refused),
+          cmocka_unit_test(a_wait_asks_the_given_function_whether_to_go_on))

@@ -1,0 +1,85 @@
+/* wait.h - waiting for another thread or process: look, spin a little, sleep.
+ *
+ * A bell is something to sleep on that others ring.  It may lie in shared
+ * memory.  Whoever changes what a sleeper waits for does
+ *
+ *     publish with a sequentially consistent store or exchange
+ *     gwi_bell_ring(bell)
+ *
+ * and whoever waits does
+ *
+ *     gwi_waiter_init(&w, bell, crowd);
+ *     while (!the_thing_is_there())
+ *         if (gwi_waiter_pause(&w) > 0)
+ *             look around: time limits, deaths, signals
+ *     gwi_waiter_fini(&w);
+ *
+ * No ring is lost: before it sleeps the waiter announces itself and lets the
+ * caller look once more.  While nobody sleeps a ring is one load.
+ *
+ * How long to spin.  A sleeper needs 5 to 50 us to come back, so short waits
+ * should spin; but a spinner may hold the very processor that the other side
+ * needs.  The crowd counts the job's processes that are not asleep: while they
+ * fit on the processors we spin and yield now and then, when they do not we
+ * yield at every look.  A yield that takes long tells that strangers keep the
+ * machine busy; then who yields waits for whole time slices, whereas a sleeper is
+ * let in at once when it is woken, so for a while we sleep after a short spin.
+ *
+ * If a process dies here: a bell keeps a sleeper too many, so that ringing it
+ * costs a system call more; a crowd keeps one too many or too few until
+ * gwi_crowd_forget().  Nothing waits for the dead.                           */
+#ifndef GWI_BASE_WAIT_H
+#define GWI_BASE_WAIT_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+typedef struct gwi_bell {
+    _Atomic uint32_t rung;     /* counted up by ringers; sleepers wait for a change */
+    _Atomic uint32_t sleepers; /* counted by sleepers */
+} gwi_bell;
+
+_Static_assert(sizeof(gwi_bell) == 8, "a bell is shared between processes");
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "bells need lock-free atomics");
+
+typedef struct gwi_crowd {
+    _Atomic int32_t awake; /* how many processes of the job here are not asleep in a wait */
+} gwi_crowd;
+
+typedef struct gwi_waiter {
+    gwi_bell *bell;     /* borrowed */
+    gwi_crowd *crowd;   /* borrowed; NULL: only this process counts */
+    int64_t spin_until; /* 0: the clock has not been looked at yet */
+    uint32_t spins;
+    uint32_t seen;      /* value of bell->rung when armed */
+    int armed;          /* announced as a sleeper, will sleep at the next pause */
+} gwi_waiter;
+
+void gwi_bell_ring_sleepers(gwi_bell *bell);
+
+static inline void gwi_bell_ring(gwi_bell *bell)
+{
+    /* Sequentially consistent, so that it stays behind the caller's store; pairs
+     * with the announcement in gwi_waiter_pause(). */
+    if (atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) != 0)
+        gwi_bell_ring_sleepers(bell);
+}
+
+static inline void gwi_waiter_init(gwi_waiter *w, gwi_bell *bell, gwi_crowd *crowd)
+{
+    *w = (gwi_waiter){.bell = bell, .crowd = crowd};
+}
+
+/* Let some time pass: at most a few us while spinning, at most 100 ms asleep.
+ * Returns 0: look again; 1: look again, and look around as well, which may cost
+ * some time now.  It returns 1 at least every 100 ms. */
+int gwi_waiter_pause(gwi_waiter *w);
+
+/* Must be called after the last pause: takes the announcement back. */
+void gwi_waiter_fini(gwi_waiter *w);
+
+/* Count a process that joins, that leaves, or that was found dead. */
+void gwi_crowd_enter(gwi_crowd *crowd);
+void gwi_crowd_forget(gwi_crowd *crowd);
+
+#endif

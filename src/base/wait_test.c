@@ -1,0 +1,138 @@
+/* wait_test.c - no ring is lost, spinning ends in sleep, and processes share bells. */
+#include "base/wait.h"
+#include "base/clock.h"
+#include "base/platform.h"
+#include "base/thread.h"
+#include "base/test.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct table {
+    gwi_bell ping, pong;
+    _Atomic uint32_t served, answered;
+    uint32_t rounds;
+};
+
+static void wait_for(_Atomic uint32_t *word, uint32_t value, gwi_bell *bell)
+{
+    gwi_waiter w;
+
+    gwi_waiter_init(&w, bell, NULL);
+    while (atomic_load_explicit(word, memory_order_acquire) < value)
+        gwi_waiter_pause(&w);
+    gwi_waiter_fini(&w);
+}
+
+static void *play(void *arg)
+{
+    struct table *t = arg;
+
+    for (uint32_t i = 1; i <= t->rounds; i++) {
+        wait_for(&t->served, i, &t->ping);
+        atomic_store(&t->answered, i);
+        gwi_bell_ring(&t->pong);
+    }
+    return NULL;
+}
+
+static void serve(struct table *t)
+{
+    for (uint32_t i = 1; i <= t->rounds; i++) {
+        /* Now and then wait until the other side sleeps. */
+        if (i % 50 == 0)
+            usleep(300);
+        atomic_store(&t->served, i);
+        gwi_bell_ring(&t->ping);
+        wait_for(&t->answered, i, &t->pong);
+    }
+}
+
+static void no_ring_is_lost_between_threads(void **state)
+{
+    (void)state;
+    struct table t = {.rounds = 3000};
+    gwi_thread other;
+
+    assert_int_equal(gwi_thread_start("other", play, &t, &other), 0);
+    serve(&t);
+    gwi_thread_join(other);
+    assert_int_equal(t.answered, t.rounds);
+    assert_int_equal(t.ping.sleepers, 0);
+    assert_int_equal(t.pong.sleepers, 0);
+}
+
+static void no_ring_is_lost_between_processes(void **state)
+{
+    (void)state;
+    struct table *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int status;
+
+    assert_true(t != MAP_FAILED);
+    t->rounds = 3000;
+    pid_t pid = fork();
+    if (pid == 0) {
+        play(t);
+        _exit(0);
+    }
+    serve(t);
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+    munmap(t, sizeof *t);
+}
+
+static int64_t cpu_ns(void)
+{
+    struct rusage u;
+
+    getrusage(RUSAGE_SELF, &u);
+    return (int64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * GWI_SECOND
+           + (u.ru_utime.tv_usec + u.ru_stime.tv_usec) * GWI_US;
+}
+
+static void a_long_wait_sleeps_and_looks_around_every_tick(void **state)
+{
+    (void)state;
+    gwi_bell bell = {0};
+    gwi_waiter w;
+    int64_t end = gwi_now_ns() + 350 * GWI_MS, cpu = cpu_ns(), longest = 0, last = gwi_now_ns();
+
+    gwi_waiter_init(&w, &bell, NULL);
+    while (gwi_now_ns() < end)
+        if (gwi_waiter_pause(&w) > 0) {
+            int64_t now = gwi_now_ns();
+            longest = now - last > longest ? now - last : longest;
+            last = now;
+        }
+    gwi_waiter_fini(&w);
+    assert_true(longest >= 50 * GWI_MS);
+    assert_true(cpu_ns() - cpu < 100 * GWI_MS);
+    assert_int_equal(bell.sleepers, 0);
+}
+
+static void a_sleeper_is_not_counted_in_the_crowd(void **state)
+{
+    (void)state;
+    gwi_bell bell = {0};
+    gwi_crowd crowd = {0};
+    gwi_waiter w;
+
+    gwi_crowd_enter(&crowd);
+    gwi_waiter_init(&w, &bell, &crowd);
+    while (!w.armed)
+        gwi_waiter_pause(&w);
+    assert_int_equal(crowd.awake, 0);
+    assert_int_equal(bell.sleepers, 1);
+    gwi_waiter_fini(&w);
+    assert_int_equal(crowd.awake, 1);
+    assert_int_equal(bell.sleepers, 0);
+    gwi_crowd_forget(&crowd);
+    assert_int_equal(crowd.awake, 0);
+}
+
+GWI_TESTS(cmocka_unit_test(no_ring_is_lost_between_threads),
+          cmocka_unit_test(no_ring_is_lost_between_processes),
+          cmocka_unit_test(a_long_wait_sleeps_and_looks_around_every_tick),
+          cmocka_unit_test(a_sleeper_is_not_counted_in_the_crowd))

@@ -1,0 +1,406 @@
+/* world_test.c - joining, messages and barriers as a user of the C API sees them. */
+#include <godwit/world.h>
+
+#include "base/thread.h"
+#include "fabric/processes_test.h"
+
+static gw_world *join_within(const struct processes *all, int rank, double timeout_s)
+{
+    gw_world_options opt = GW_WORLD_OPTIONS_INIT;
+    gw_world *world;
+
+    opt.rank = rank;
+    opt.size = all->n;
+    opt.job = all->job;
+    opt.timeout_s = timeout_s;
+    REQUIRE(gw_world_join(&opt, &world) == 0);
+    return world;
+}
+
+static gw_world *join(const struct processes *all, int rank)
+{
+    return join_within(all, rank, 60);
+}
+
+static void say(gw_world *world, int peer, const char *text)
+{
+    REQUIRE(gw_world_send(world, peer, text, strlen(text)) == 0);
+}
+
+static void hear(gw_world *world, int peer, const char *text)
+{
+    char buffer[256];
+    size_t n = 0;
+
+    REQUIRE(gw_world_recv(world, peer, buffer, sizeof buffer, &n) == 0);
+    REQUIRE(n == strlen(text) && memcmp(buffer, text, n) == 0);
+}
+
+static int saw(const char *words)
+{
+    return strstr(gw_last_error(), words) != NULL;
+}
+
+static void talk(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_world_info info = {.size_bytes = sizeof info};
+    int next = (rank + 1) % all->n, before = (rank + all->n - 1) % all->n;
+
+    REQUIRE(gw_world_get_info(world, &info) == 0);
+    REQUIRE(info.rank == rank && info.size == all->n && info.nodes == 1 && strcmp(info.fabric, "shm") == 0);
+    for (int i = 0; i < 100; i++) {
+        say(world, next, "one");
+        say(world, next, "");
+        say(world, next, "three");
+        hear(world, before, "one");
+        hear(world, before, "");
+        hear(world, before, "three");
+        REQUIRE(gw_world_barrier(world) == 0);
+    }
+    gw_world_close(world);
+}
+
+static void messages_go_around_the_ring(void **state)
+{
+    (void)state;
+    run_processes(1, talk);
+    run_processes(2, talk);
+    run_processes(4, talk);
+    run_processes(16, talk);
+}
+
+static void flood(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    size_t n = 5 << 20, got = 0;
+    unsigned char *bytes = malloc(n), *back = malloc(n);
+
+    for (int peer = 0; peer < all->n; peer++) {
+        memset(bytes, 10 * rank + peer, n);
+        REQUIRE(gw_world_send(world, peer, bytes, n) == 0);
+        say(world, peer, "after");
+    }
+    for (int peer = all->n - 1; peer >= 0; peer--) {
+        REQUIRE(gw_world_peek(world, peer, &got) == 0 && got == n);
+        REQUIRE(gw_world_recv(world, peer, back, n, &got) == 0 && got == n);
+        for (size_t i = 0; i < n; i += 997)
+            REQUIRE(back[i] == 10 * peer + rank);
+        hear(world, peer, "after");
+    }
+    free(bytes);
+    free(back);
+    gw_world_close(world);
+}
+
+static void all_send_all_before_any_receives(void **state)
+{
+    (void)state;
+    run_processes(2, flood);
+    run_processes(4, flood);
+}
+
+static void peek_and_refuse(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    char small[4];
+    size_t n = 77;
+
+    if (rank == 0) {
+        say(world, 1, "a long message");
+        say(world, 1, "short");
+    } else {
+        REQUIRE(gw_world_peek(world, 0, &n) == 0 && n == 14);
+        REQUIRE(gw_world_peek(world, 0, &n) == 0 && n == 14);
+        n = 77;
+        REQUIRE(gw_world_recv(world, 0, small, sizeof small, &n) == GW_EINVAL);
+        REQUIRE(saw("14 bytes") && saw("holds 4") && n == 77);
+        hear(world, 0, "a long message");
+        hear(world, 0, "short");
+    }
+    REQUIRE(gw_world_barrier(world) == 0);
+    gw_world_close(world);
+}
+
+static void a_message_too_long_for_the_buffer_waits(void **state)
+{
+    (void)state;
+    run_processes(2, peek_and_refuse);
+}
+
+static void ask_wrongly(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    size_t n = 0;
+
+    REQUIRE(gw_world_send(world, 2, "x", 1) == GW_ERANGE && saw("peer is 2"));
+    REQUIRE(gw_world_send(world, -1, "x", 1) == GW_ERANGE && saw("peer is -1"));
+    REQUIRE(gw_world_recv(world, 99, &n, sizeof n, &n) == GW_ERANGE);
+    REQUIRE(gw_world_peek(world, -7, &n) == GW_ERANGE);
+    REQUIRE(gw_world_barrier(world) == 0);
+    gw_world_close(world);
+}
+
+static void ranks_that_do_not_exist_are_refused(void **state)
+{
+    (void)state;
+    run_processes(2, ask_wrongly);
+}
+
+static void leave_early(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    size_t n;
+    char byte;
+
+    if (rank == 1) {
+        say(world, 0, "farewell");
+        gw_world_close(world);
+        return;
+    }
+    if (rank == 0)
+        hear(world, 1, "farewell");
+    int64_t start = gwi_now_ns();
+    REQUIRE(gw_world_recv(world, 1, &byte, 1, &n) == GW_EPEER && saw("rank 1 has left"));
+    REQUIRE(gw_world_send(world, 1, "x", 1) == GW_EPEER && saw("rank 1 has left"));
+    REQUIRE(gw_world_barrier(world) == GW_EPEER && saw("rank 1 has left"));
+    REQUIRE(gwi_now_ns() - start < GWI_SECOND);
+    gw_world_close(world);
+}
+
+static void what_was_sent_before_leaving_arrives_and_then_waits_fail(void **state)
+{
+    (void)state;
+    run_processes(3, leave_early);
+}
+
+static void die(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    size_t n;
+    char byte;
+
+    REQUIRE(gw_world_barrier(world) == 0);
+    if (rank == 1) {
+        usleep(200 * 1000);
+        raise(SIGKILL);
+    }
+    int64_t start = gwi_now_ns();
+    if (rank == 0)
+        REQUIRE(gw_world_recv(world, 1, &byte, 1, &n) == GW_EPEER);
+    else if (rank == 2)
+        REQUIRE(gw_world_barrier(world) == GW_EPEER);
+    else /* a wait for somebody else ends too */
+        REQUIRE(gw_world_recv(world, 2, &byte, 1, &n) == GW_EPEER);
+    REQUIRE(strncmp(gw_last_error(), "rank 1 ", 7) == 0);
+    REQUIRE(gwi_now_ns() - start < 2 * GWI_SECOND);
+    /* Stay until all have seen it: a rank that leaves is another matter. */
+    usleep(500 * 1000);
+    gw_world_close(world);
+}
+
+static void a_death_ends_every_wait_with_the_rank_named(void **state)
+{
+    (void)state;
+    struct processes all;
+
+    start_processes(&all, 4, die);
+    wait_for_processes(&all);
+    for (int rank = 0; rank < 4; rank++)
+        assert_int_equal(all.statuses[rank], rank == 1 ? SIGKILL : 0);
+}
+
+static void come_late(const struct processes *all, int rank)
+{
+    gw_world *world = join_within(all, rank, 0.5);
+    char byte;
+    size_t n = 77;
+
+    if (rank == 2) {
+        usleep(1200 * 1000);
+    } else {
+        REQUIRE(gw_world_recv(world, 2, &byte, 1, &n) == GW_ETIMEOUT && saw("rank 2") && n == 77);
+        REQUIRE(gw_world_barrier(world) == GW_ETIMEOUT && saw("rank 2 did not arrive"));
+    }
+    int err;
+    while ((err = gw_world_barrier(world)) == GW_ETIMEOUT)
+        continue;
+    REQUIRE(err == 0);
+    gw_world_close(world);
+}
+
+static void a_wait_that_takes_too_long_names_the_missing_and_can_go_on(void **state)
+{
+    (void)state;
+    run_processes(3, come_late);
+}
+
+static _Atomic int wants_to_stop;
+
+static int stop(void)
+{
+    return wants_to_stop;
+}
+
+static void interrupt_a_send(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    size_t n = 8 << 20, got = 0;
+    unsigned char *bytes = calloc(1, n);
+
+    if (rank == 0) {
+        gw_set_interrupt_check(stop);
+        wants_to_stop = 1;
+        REQUIRE(gw_world_send(world, 1, bytes, n) == GW_EINTR); /* rank 1 takes nothing yet */
+        wants_to_stop = 0;
+        REQUIRE(gw_world_barrier(world) == 0);
+        say(world, 1, "instead");
+    } else {
+        /* Not in a call meanwhile, so that the ring stays full. */
+        usleep(500 * 1000);
+        REQUIRE(gw_world_barrier(world) == 0);
+        REQUIRE(gw_world_recv(world, 0, bytes, n, &got) == 0);
+        REQUIRE(got == 7 && memcmp(bytes, "instead", 7) == 0);
+    }
+    REQUIRE(gw_world_barrier(world) == 0);
+    free(bytes);
+    gw_world_close(world);
+}
+
+static void an_interrupted_send_leaves_no_half_message(void **state)
+{
+    (void)state;
+    run_processes(2, interrupt_a_send);
+}
+
+static void interrupt_a_recv(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    size_t n = 3 << 20, got = 0;
+    unsigned char *bytes = malloc(n);
+
+    if (rank == 0) {
+        memset(bytes, 5, n);
+        REQUIRE(gw_world_barrier(world) == 0);
+        usleep(300 * 1000);
+        REQUIRE(gw_world_send(world, 1, bytes, n) == 0);
+    } else {
+        REQUIRE(gw_world_barrier(world) == 0);
+        gw_set_interrupt_check(stop);
+        wants_to_stop = 1;
+        REQUIRE(gw_world_recv(world, 0, bytes, n, &got) == GW_EINTR);
+        wants_to_stop = 0;
+        REQUIRE(gw_world_recv(world, 0, bytes, n, &got) == 0 && got == n);
+        for (size_t i = 0; i < n; i++)
+            REQUIRE(bytes[i] == 5);
+    }
+    free(bytes);
+    REQUIRE(gw_world_barrier(world) == 0);
+    gw_world_close(world);
+}
+
+static void an_interrupted_recv_loses_nothing(void **state)
+{
+    (void)state;
+    run_processes(2, interrupt_a_recv);
+}
+
+static void have_children(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    int status;
+
+    REQUIRE(gw_world_barrier(world) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        size_t n;
+        REQUIRE(gw_world_send(world, 0, "x", 1) == GW_ESTATE && saw("forked from rank"));
+        REQUIRE(gw_world_recv(world, 0, &n, sizeof n, &n) == GW_ESTATE);
+        REQUIRE(gw_world_barrier(world) == GW_ESTATE);
+        gw_world_close(world);
+        _exit(0);
+    }
+    REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+    say(world, 1 - rank, "still here");
+    hear(world, 1 - rank, "still here");
+    REQUIRE(gw_world_barrier(world) == 0);
+    gw_world_close(world);
+}
+
+static void a_forked_child_is_refused_and_harms_nobody(void **state)
+{
+    (void)state;
+    run_processes(2, have_children);
+}
+
+/* Two threads of each process use the world at once. */
+struct talker {
+    gw_world *world;
+    int peer;
+};
+
+enum { N_TALKS = 300 };
+
+static void *send_many(void *arg)
+{
+    struct talker *t = arg;
+    static unsigned char bytes[100000];
+
+    for (int i = 0; i < N_TALKS; i++)
+        REQUIRE(gw_world_send(t->world, t->peer, bytes, (size_t)i * 300) == 0);
+    return NULL;
+}
+
+static void talk_in_threads(const struct processes *all, int rank)
+{
+    struct talker t = {join(all, rank), 1 - rank};
+    unsigned char *bytes = malloc(100000);
+    gwi_thread thread;
+
+    REQUIRE(gwi_thread_start("sender", send_many, &t, &thread) == 0);
+    for (int i = 0; i < N_TALKS; i++) {
+        size_t n = 0;
+        REQUIRE(gw_world_recv(t.world, t.peer, bytes, 100000, &n) == 0);
+        REQUIRE(n == (size_t)i * 300);
+    }
+    gwi_thread_join(thread);
+    free(bytes);
+    REQUIRE(gw_world_barrier(t.world) == 0);
+    gw_world_close(t.world);
+}
+
+static void threads_send_and_receive_at_once(void **state)
+{
+    (void)state;
+    run_processes(2, talk_in_threads);
+}
+
+static void the_plan_tells_what_joining_would_do(void **state)
+{
+    (void)state;
+    gw_world_options opt = GW_WORLD_OPTIONS_INIT;
+    gw_world_info info = {.size_bytes = sizeof info};
+    char reason[256];
+
+    opt.size = 5;
+    opt.rank = 4;
+    opt.node_size = 2;
+    assert_int_equal(gw_world_plan(&opt, &info, reason, sizeof reason), 0);
+    assert_int_equal(info.nodes, 3);
+    assert_int_equal(info.node, 2);
+    assert_int_equal(info.local_size, 1);
+    assert_string_equal(info.fabric, "shm");
+    assert_true(strlen(reason) > 10);
+}
+
+GWI_TESTS(cmocka_unit_test(messages_go_around_the_ring), cmocka_unit_test(all_send_all_before_any_receives),
+          cmocka_unit_test(a_message_too_long_for_the_buffer_waits),
+          cmocka_unit_test(ranks_that_do_not_exist_are_refused),
+          cmocka_unit_test(what_was_sent_before_leaving_arrives_and_then_waits_fail),
+          cmocka_unit_test(a_death_ends_every_wait_with_the_rank_named),
+          cmocka_unit_test(a_wait_that_takes_too_long_names_the_missing_and_can_go_on),
+          cmocka_unit_test(an_interrupted_send_leaves_no_half_message),
+          cmocka_unit_test(an_interrupted_recv_loses_nothing),
+          cmocka_unit_test(a_forked_child_is_refused_and_harms_nobody),
+          cmocka_unit_test(threads_send_and_receive_at_once),
+          cmocka_unit_test(the_plan_tells_what_joining_would_do))

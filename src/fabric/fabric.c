@@ -1,0 +1,54 @@
+/* fabric.c - choosing a fabric, places, and waiting with a limit. */
+#include "fabric/fabric.h"
+#include "base/clock.h"
+#include "base/thread.h"
+#include "fabric/job.h"
+#include "fabric/shm/shm.h"
+
+#define CHECK_NS (100 * GWI_MS)
+
+int gwi_fabric_open(const gwi_job *job, gwi_fabric **ret_fabric)
+{
+    return gwi_shm_open(job, ret_fabric);
+}
+
+gwi_place gwi_place_of(int rank, int size, int node_size)
+{
+    gwi_place p = {.rank = rank, .size = size, .node_size = node_size};
+
+    p.node = rank / node_size;
+    p.nodes = (size + node_size - 1) / node_size;
+    p.local_rank = rank % node_size;
+    p.local_size = p.node == p.nodes - 1 ? size - p.node * node_size : node_size;
+    return p;
+}
+
+void gwi_patience_begin(gwi_patience *p, gwi_fabric *f, int lane, int64_t deadline_ns)
+{
+    *p = (gwi_patience){.fabric = f, .deadline_ns = deadline_ns};
+    f->ops->waiter_init(f, lane, &p->waiter);
+}
+
+void gwi_patience_end(gwi_patience *p)
+{
+    gwi_waiter_fini(&p->waiter);
+}
+
+int gwi_patience_pause(gwi_patience *p)
+{
+    if (gwi_waiter_pause(&p->waiter) == 0)
+        return 0;
+
+    int64_t now = gwi_now_ns();
+    if (p->next_check_ns == 0)
+        p->next_check_ns = now + CHECK_NS;
+    if (now >= p->next_check_ns) {
+        p->next_check_ns = now + CHECK_NS;
+        int err = p->fabric->ops->check(p->fabric);
+        if (err < 0)
+            return err;
+        if (gwi_interrupted())
+            return gwi_fail(GW_EINTR, "interrupted by a signal");
+    }
+    return now >= p->deadline_ns ? GW_ETIMEOUT : 1;
+}

@@ -1,0 +1,146 @@
+/* fabric.h - what every fabric can do, as one small table of functions.
+ *
+ * A fabric connects the processes of a job.  It knows who they are and which of
+ * them share a node, carries ordered messages on numbered lanes between any two
+ * of them, and gives the processes of a node shared memory.
+ *
+ * Threads  A lane may be sent on by one thread at a time, and polled by one
+ *          thread at a time; different lanes have nothing to do with each
+ *          other.  All else may be called by any thread.
+ * Order    Messages from one process to one other on one lane arrive in order,
+ *          none lost, none twice.  Nothing else is promised.                 */
+#ifndef GWI_FABRIC_FABRIC_H
+#define GWI_FABRIC_FABRIC_H
+
+#include "base/error.h"
+#include "base/wait.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct gwi_fabric gwi_fabric;
+struct gwi_job;
+
+/* Who uses which lane. */
+enum { GWI_LANE_WORLD, GWI_N_LANES = 8 };
+
+/* Where a process stands among the others.  Set at open, then constant. */
+typedef struct gwi_place {
+    int rank, size;
+    int node, nodes;
+    int local_rank, local_size;
+    int node_size; /* of all nodes but the last, which may be smaller */
+} gwi_place;
+
+/* A message on its way out.  The bytes are lent to the fabric until it is done
+ * or abandoned; `sent` and `begun` start as 0 and belong to the fabric. */
+typedef struct gwi_outgoing {
+    int peer, lane;
+    const void *bytes;
+    size_t n_bytes;
+    size_t sent;
+    int begun;
+} gwi_outgoing;
+
+/* A piece of a message coming in.  Pieces of one message come in order and
+ * nothing of the same source and lane between them.  The bytes are borrowed
+ * for the call. */
+typedef struct gwi_piece {
+    int source;
+    size_t total;  /* bytes in the whole message */
+    size_t offset; /* of this piece in it; 0: the message begins */
+    const void *bytes;
+    size_t n_bytes;
+    int abandoned; /* the sender took the message under way back; no bytes */
+} gwi_piece;
+
+/* Take a piece.  GW_EAGAIN declines it: it stays and is offered again.  Another
+ * error stops the poll with it; the piece stays too. */
+typedef int gwi_deliver(void *ctx, const gwi_piece *piece);
+
+/* Memory shared by the processes of a node. */
+typedef struct gwi_segment {
+    void *base;      /* where it lies in this process */
+    size_t n_bytes;  /* as asked for, rounded up to whole pages */
+    uint64_t offset; /* where it lies in the node's arena */
+} gwi_segment;
+
+/* What became of a rank. */
+typedef enum gwi_fate { GWI_HERE, GWI_LEFT, GWI_DEAD } gwi_fate;
+
+struct gwi_fabric_ops {
+    const char *name;
+
+    /* Send as much of `out` as there is room for.  Never blocks, never polls.
+     * Returns 1 when the bytes may be used again, 0 when there is no room yet,
+     * or an error, after which the message must be abandoned.  The messages to
+     * one peer on one lane are sent one after the other. */
+    int (*send)(gwi_fabric *f, gwi_outgoing *out);
+
+    /* Give a message up that is not done.  The receiver gets all or nothing. */
+    void (*abandon)(gwi_fabric *f, gwi_outgoing *out);
+
+    /* Deliver what has arrived on a lane, from one source or from all (-1), at
+     * most one piece per source.  Never blocks.  Returns how many pieces. */
+    int (*poll)(gwi_fabric *f, int lane, int source, gwi_deliver *deliver, void *ctx);
+
+    /* What to sleep on until something arrives on a lane, there may be room to
+     * send on it, or somebody leaves. */
+    void (*waiter_init)(gwi_fabric *f, int lane, gwi_waiter *ret_waiter);
+
+    /* Wake whoever of this process waits on a lane. */
+    void (*nudge)(gwi_fabric *f, int lane);
+
+    /* Arrive at the world's next barrier, or do nothing if this process has
+     * arrived there already; then whether it is complete (1), and which ranks
+     * are missing (up to `n_max`; returns how many in all). */
+    void (*barrier_arrive)(gwi_fabric *f);
+    int (*barrier_done)(gwi_fabric *f);
+    int (*barrier_missing)(gwi_fabric *f, int *ret_ranks, int n_max);
+
+    /* What is known of a rank; a cheap look that finds no new deaths. */
+    gwi_fate (*fate)(gwi_fabric *f, int rank);
+
+    /* Look for deaths on this machine.  May make a system call.  Returns 0, or
+     * GW_EPEER with a sentence that names the rank if any rank is dead. */
+    int (*check)(gwi_fabric *f);
+
+    /* Map new memory, zeroed, for all processes of the node.  Collective for
+     * the node's processes, which must call it in the same order; fails on all
+     * of them or on none.  Waits. */
+    int (*segment_open)(gwi_fabric *f, size_t n_bytes, int64_t deadline_ns, gwi_segment *ret_segment);
+    void (*segment_close)(gwi_fabric *f, gwi_segment *segment);
+
+    /* Leave the job and free the fabric.  Does not wait for anybody. */
+    void (*leave)(gwi_fabric *f);
+};
+
+/* What all fabrics have in common; each fabric's own struct begins with it. */
+struct gwi_fabric {
+    const struct gwi_fabric_ops *ops;
+    gwi_place place;
+};
+
+/* Join the job that `job` describes.  Collective. */
+int gwi_fabric_open(const struct gwi_job *job, gwi_fabric **ret_fabric);
+
+/* The place of `rank` in a world of `size` cut into nodes of `node_size`. */
+gwi_place gwi_place_of(int rank, int size, int node_size);
+
+/* One wait: a waiter with a time limit that also notices deaths and signals. */
+typedef struct gwi_patience {
+    gwi_fabric *fabric;
+    gwi_waiter waiter;
+    int64_t deadline_ns;
+    int64_t next_check_ns; /* 0: the clock has not been looked at yet */
+} gwi_patience;
+
+void gwi_patience_begin(gwi_patience *p, gwi_fabric *f, int lane, int64_t deadline_ns);
+void gwi_patience_end(gwi_patience *p);
+
+/* Let time pass.  Returns 0: look again; 1: look again, and at the fates of the
+ * ranks waited for; GW_EPEER: a rank died; GW_EINTR; GW_ETIMEOUT, for which the
+ * caller makes the sentence, since it knows who is missing. */
+int gwi_patience_pause(gwi_patience *p);
+
+#endif

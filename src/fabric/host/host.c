@@ -1,0 +1,421 @@
+/* host.c - the shared file of a job on one machine: seats, fates, barrier,
+ * segments.  host.h has the layout. */
+#include "fabric/host/host.h"
+#include "base/error.h"
+#include "base/thread.h"
+#include "fabric/host/meet.h"
+#include "fabric/host/process.h"
+#include "fabric/job.h"
+
+#include <assert.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define MAGIC UINT64_C(0x746977646f67) /* "godwit" in the file's first bytes */
+#define FORMAT UINT64_C(1)
+#define SEATS_AT 4096
+
+/* Differently built programs must refuse each other: the number changes with
+ * whatever two processes must agree on. */
+#define LAYOUT                                                                                     \
+    (FORMAT << 56 | (uint64_t)GWI_LINE << 48 | (uint64_t)GWI_N_LANES << 40                         \
+     | (uint64_t)sizeof(gwi_host_header) << 24 | (uint64_t)sizeof(gwi_seat) << 8                   \
+     | (uint64_t)sizeof(gwi_table) >> 4)
+
+static uint64_t tables_at(int size)
+{
+    return SEATS_AT + (uint64_t)size * sizeof(gwi_seat);
+}
+
+static uint64_t whole_bytes(int size, int nodes)
+{
+    return (tables_at(size) + (uint64_t)nodes * sizeof(gwi_table) + 4095) & ~UINT64_C(4095);
+}
+
+/* joining */
+
+struct plan {
+    const gwi_job *job;
+    uint64_t private_bytes;
+};
+
+/* In the gatherer, when all are there: make the file. */
+static int prepare(void *ctx, const gwi_attendee *all, int n, int *ret_fd)
+{
+    const struct plan *plan = ctx;
+    int nodes = gwi_place_of(0, n, plan->job->node_size).nodes;
+    uint64_t bytes = whole_bytes(n, nodes);
+    void *base;
+    int fd, err;
+
+    err = gwi_arena_create("godwit", bytes, &fd);
+    if (err < 0)
+        return err;
+    err = gwi_arena_map(fd, 0, bytes, &base);
+    if (err < 0) {
+        close(fd);
+        return err;
+    }
+    gwi_host_header *h = base;
+    h->magic = MAGIC;
+    h->layout = LAYOUT;
+    h->size = n;
+    h->node_size = plan->job->node_size;
+    h->file_bytes = bytes;
+    snprintf(h->job, sizeof h->job, "%s", plan->job->name);
+    gwi_arena_reserve(&h->arena, bytes);
+    h->private_offset = gwi_arena_reserve(&h->arena, plan->private_bytes);
+    gwi_seat *seats = (gwi_seat *)(void *)((char *)base + SEATS_AT);
+    for (int rank = 0; rank < n; rank++) {
+        seats[rank].pid = all[rank].pid;
+        seats[rank].start = all[rank].start;
+        gwi_crowd_enter(&h->crowd);
+    }
+    gwi_arena_unmap(base, bytes);
+    *ret_fd = fd;
+    return 0;
+}
+
+static int watch_others(gwi_host *host)
+{
+    for (int rank = 0; rank < host->place.size; rank++) {
+        host->pidfds[rank] = -1;
+        if (rank == host->place.rank)
+            continue;
+        const gwi_seat *seat = &host->seats[rank];
+        int err = gwi_process_open(seat->pid, seat->start, &host->pidfds[rank]);
+        if (err < 0)
+            return err;
+        if (err == 1 && gwi_host_fate(host, rank) != GWI_LEFT)
+            return gwi_fail(GW_EPEER, "rank %d (process %d) died while the job was joining", rank, seat->pid);
+    }
+    return 0;
+}
+
+static int map_file(gwi_host *host, const gwi_job *job)
+{
+    int nodes = gwi_place_of(0, job->size, job->node_size).nodes;
+    void *base;
+
+    host->mapped_bytes = whole_bytes(job->size, nodes);
+    int err = gwi_arena_map(host->fd, 0, host->mapped_bytes, &base);
+    if (err < 0)
+        return err;
+    host->header = base;
+    host->seats = (gwi_seat *)(void *)((char *)base + SEATS_AT);
+    host->tables = (gwi_table *)(void *)((char *)base + tables_at(job->size));
+    if (host->header->magic != MAGIC || host->header->layout != LAYOUT || host->header->size != job->size)
+        return gwi_fail(GW_EDISAGREE, "the job's shared memory was made by another version of Godwit; use one "
+                        "version for all processes of a job");
+    madvise(base, host->mapped_bytes, MADV_DONTFORK);
+    return 0;
+}
+
+static void forked(void *host)
+{
+    gwi_host_forked(host);
+}
+
+static void free_host(gwi_host *host)
+{
+    gwi_fork_hook_remove(forked, host);
+    for (int rank = 0; host->pidfds != NULL && rank < host->place.size; rank++)
+        if (host->pidfds[rank] >= 0)
+            close(host->pidfds[rank]);
+    gwi_arena_unmap(host->header, host->mapped_bytes);
+    if (host->fd >= 0)
+        close(host->fd);
+    pthread_mutex_destroy(&host->lock);
+    free(host->pidfds);
+    free(host);
+}
+
+int gwi_host_open(const gwi_job *job, uint64_t private_bytes, gwi_host **ret_host)
+{
+    struct plan plan = {job, private_bytes};
+    int rank, err;
+
+    if (job->size > GWI_HOST_MAX)
+        return gwi_fail(GW_EINVAL, "size is %d; one machine holds at most %d processes of a job", job->size,
+                        GWI_HOST_MAX);
+    gwi_host *host = calloc(1, sizeof *host);
+    if (host == NULL)
+        return gwi_fail(GW_ENOMEM, "joining a job of %d processes", job->size);
+    host->fd = -1;
+    host->dead = -1;
+    pthread_mutex_init(&host->lock, NULL);
+    host->place.size = job->size;
+    host->pidfds = malloc((size_t)job->size * sizeof *host->pidfds);
+    if (host->pidfds == NULL) {
+        err = gwi_fail(GW_ENOMEM, "joining a job of %d processes", job->size);
+        goto free_host;
+    }
+    memset(host->pidfds, 0xff, (size_t)job->size * sizeof *host->pidfds);
+
+    err = gwi_meet(job, LAYOUT, prepare, &plan, &rank, &host->fd);
+    if (err < 0)
+        goto free_host;
+    host->place = gwi_place_of(rank, job->size, job->node_size);
+    err = map_file(host, job);
+    if (err < 0)
+        goto free_host;
+    err = watch_others(host);
+    if (err < 0)
+        goto free_host;
+    err = gwi_fork_hook_add(forked, host);
+    if (err < 0)
+        goto free_host;
+    *ret_host = host;
+    return 0;
+
+free_host:
+    free_host(host);
+    return err;
+}
+
+/* leaving */
+
+static void ring_everybody(const gwi_host *host)
+{
+    for (int rank = 0; rank < host->place.size; rank++)
+        for (int lane = 0; lane < GWI_N_LANES; lane++)
+            gwi_bell_ring(gwi_host_bell(host, rank, lane));
+}
+
+void gwi_host_close(gwi_host *host)
+{
+    if (host == NULL)
+        return;
+    atomic_store_explicit(&host->seats[host->place.rank].fate, GWI_LEFT, memory_order_seq_cst);
+    gwi_crowd_forget(&host->header->crowd);
+    ring_everybody(host);
+    free_host(host);
+}
+
+void gwi_host_forked(gwi_host *host)
+{
+    for (int rank = 0; rank < host->place.size; rank++)
+        if (host->pidfds[rank] >= 0)
+            close(host->pidfds[rank]);
+    close(host->fd);
+}
+
+/* fates */
+
+gwi_fate gwi_host_fate(const gwi_host *host, int rank)
+{
+    return (gwi_fate)atomic_load_explicit(&host->seats[rank].fate, memory_order_acquire);
+}
+
+static void close_pidfd(gwi_host *host, int rank)
+{
+    close(host->pidfds[rank]);
+    host->pidfds[rank] = -1;
+}
+
+/* A rank's process has ended.  Did it leave before? */
+static void note_end_locked(gwi_host *host, int rank)
+{
+    int32_t here = GWI_HERE;
+
+    close_pidfd(host, rank);
+    /* Whoever makes the change mends what the dead one left behind. */
+    if (atomic_compare_exchange_strong(&host->seats[rank].fate, &here, GWI_DEAD))
+        gwi_crowd_forget(&host->header->crowd);
+    if (gwi_host_fate(host, rank) == GWI_DEAD && host->dead < 0)
+        host->dead = rank;
+}
+
+static void find_deaths_locked(gwi_host *host)
+{
+    struct pollfd polls[GWI_HOST_MAX];
+    nfds_t n = (nfds_t)host->place.size;
+
+    for (nfds_t rank = 0; rank < n; rank++)
+        polls[rank] = (struct pollfd){host->pidfds[rank], POLLIN, 0};
+    if (poll(polls, n, 0) <= 0)
+        return;
+    for (nfds_t rank = 0; rank < n; rank++)
+        if (polls[rank].revents != 0)
+            note_end_locked(host, (int)rank);
+}
+
+int gwi_host_check(gwi_host *host)
+{
+    pthread_mutex_lock(&host->lock);
+    find_deaths_locked(host);
+    int dead = host->dead;
+    pthread_mutex_unlock(&host->lock);
+    if (dead < 0)
+        return 0;
+    return gwi_fail(GW_EPEER, "rank %d (process %d) died", dead, host->seats[dead].pid);
+}
+
+/* the barrier */
+
+void gwi_host_barrier_arrive(gwi_host *host)
+{
+    gwi_seat *me = &host->seats[host->place.rank];
+    uint64_t size = (uint64_t)host->place.size;
+
+    pthread_mutex_lock(&host->lock);
+    uint64_t all = host->barrier * size;
+    if (atomic_load_explicit(&host->header->arrivals, memory_order_acquire) >= all) {
+        /* The last one is complete, so this is the next. */
+        host->barrier++;
+        atomic_store_explicit(&me->barriers, host->barrier, memory_order_relaxed);
+        /* What we did before is seen by those who see the barrier complete. */
+        uint64_t before = atomic_fetch_add_explicit(&host->header->arrivals, 1, memory_order_seq_cst);
+        if (before + 1 == host->barrier * size)
+            for (int rank = 0; rank < host->place.size; rank++)
+                gwi_bell_ring(gwi_host_bell(host, rank, GWI_LANE_WORLD));
+    }
+    pthread_mutex_unlock(&host->lock);
+}
+
+int gwi_host_barrier_done(gwi_host *host)
+{
+    return atomic_load_explicit(&host->header->arrivals, memory_order_acquire)
+           >= host->barrier * (uint64_t)host->place.size;
+}
+
+int gwi_host_barrier_missing(gwi_host *host, int *ret_ranks, int n_max)
+{
+    int n = 0;
+
+    for (int rank = 0; rank < host->place.size; rank++)
+        if (atomic_load_explicit(&host->seats[rank].barriers, memory_order_relaxed) < host->barrier) {
+            if (n < n_max)
+                ret_ranks[n] = rank;
+            n++;
+        }
+    return n;
+}
+
+/* segments */
+
+#define TAIL_BYTES 4096
+
+static gwi_segment_tail *tail_of(const gwi_segment *segment)
+{
+    return (gwi_segment_tail *)(void *)((char *)segment->base + segment->n_bytes);
+}
+
+static int map_segment(const gwi_host *host, gwi_segment *segment)
+{
+    int err = gwi_arena_map(host->fd, segment->offset, segment->n_bytes + TAIL_BYTES, &segment->base);
+
+    if (err == 0)
+        atomic_fetch_add_explicit(&tail_of(segment)->users, 1, memory_order_relaxed);
+    return err;
+}
+
+void gwi_host_segment_close(gwi_host *host, gwi_segment *segment)
+{
+    if (segment->base == NULL)
+        return;
+    size_t whole = segment->n_bytes + TAIL_BYTES;
+    uint32_t users = atomic_fetch_sub_explicit(&tail_of(segment)->users, 1, memory_order_acq_rel);
+    gwi_arena_unmap(segment->base, whole);
+    if (users == 1)
+        gwi_arena_release(host->fd, segment->offset, whole);
+    *segment = (gwi_segment){0};
+}
+
+
+static void ring_node(const gwi_host *host)
+{
+    int first = host->place.node * host->place.node_size;
+
+    for (int i = 0; i < host->place.local_size; i++)
+        gwi_bell_ring(gwi_host_bell(host, first + i, GWI_LANE_WORLD));
+}
+
+/* Wait until a counter of the node's table has reached `value`. */
+static int wait_for(gwi_fabric *f, _Atomic uint64_t *counter, uint64_t value, int64_t deadline_ns)
+{
+    gwi_patience p;
+    int err = 0;
+
+    gwi_patience_begin(&p, f, GWI_LANE_WORLD, deadline_ns);
+    while (err >= 0 && atomic_load_explicit(counter, memory_order_acquire) < value)
+        err = gwi_patience_pause(&p);
+    gwi_patience_end(&p);
+    if (err == GW_ETIMEOUT)
+        return gwi_fail(err, "the other processes of node %d did not all open the segment in time", f->place.node);
+    return err < 0 ? err : 0;
+}
+
+/* The leader makes the extent and tells where it is, or why there is none. */
+static int lead(gwi_host *host, gwi_table *table, uint64_t round, gwi_segment *segment)
+{
+    uint64_t whole = segment->n_bytes + TAIL_BYTES;
+
+    segment->offset = gwi_arena_reserve(&host->header->arena, whole);
+    int err = gwi_arena_allocate(host->fd, segment->offset, whole);
+    if (err == 0)
+        err = map_segment(host, segment);
+    table->offset = segment->offset;
+    table->n_bytes = segment->n_bytes;
+    table->err = err;
+    /* Pairs with the acquire in wait_for(). */
+    atomic_store_explicit(&table->round, round, memory_order_seq_cst);
+    ring_node(host);
+    return err;
+}
+
+static int follow(gwi_host *host, gwi_fabric *f, gwi_table *table, uint64_t round, int64_t deadline_ns,
+                  gwi_segment *segment)
+{
+    int leader = host->place.node * host->place.node_size;
+    int err = wait_for(f, &table->round, round, deadline_ns);
+
+    if (err < 0)
+        return err;
+    if (table->err < 0)
+        return gwi_fail(table->err, "rank %d could not make a segment of %zu bytes for node %d", leader,
+                        segment->n_bytes, host->place.node);
+    if (table->n_bytes != segment->n_bytes)
+        return gwi_fail(GW_EDISAGREE, "rank %d asks for a segment of %zu bytes, rank %d for %llu",
+                        host->place.rank, segment->n_bytes, leader, (unsigned long long)table->n_bytes);
+    segment->offset = table->offset;
+    return map_segment(host, segment);
+}
+
+int gwi_host_segment_open(gwi_host *host, gwi_fabric *fabric, size_t n_bytes, int64_t deadline_ns,
+                          gwi_segment *ret_segment)
+{
+    gwi_table *table = &host->tables[host->place.node];
+    gwi_segment segment = {.n_bytes = (n_bytes + 4095) & ~(size_t)4095};
+
+    if (n_bytes == 0)
+        return gwi_fail(GW_EINVAL, "a segment of 0 bytes was asked for");
+    pthread_mutex_lock(&host->lock);
+    uint64_t round = ++host->segments;
+    pthread_mutex_unlock(&host->lock);
+
+    int err = host->place.local_rank == 0 ? lead(host, table, round, &segment)
+                                          : follow(host, fabric, table, round, deadline_ns, &segment);
+    if (err < 0)
+        atomic_store_explicit(&table->failed[round % 2], round, memory_order_relaxed);
+    atomic_fetch_add_explicit(&table->finished, 1, memory_order_seq_cst);
+    ring_node(host);
+
+    /* Also after a failure: the table is free for the next round only when all
+     * have read it. */
+    int late = wait_for(fabric, &table->finished, round * (uint64_t)host->place.local_size, deadline_ns);
+    err = late < 0 ? late : err;
+    if (err == 0 && atomic_load_explicit(&table->failed[round % 2], memory_order_relaxed) == round)
+        err = gwi_fail(GW_EDISAGREE, "another process of node %d could not map the segment of %zu bytes",
+                       host->place.node, segment.n_bytes);
+    if (err < 0) {
+        gwi_host_segment_close(host, &segment);
+        return err;
+    }
+    *ret_segment = segment;
+    return 0;
+}

@@ -1,0 +1,450 @@
+/* meet.c - gathering a job's processes over an abstract Unix socket. */
+#include "fabric/host/meet.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/thread.h"
+#include "fabric/host/process.h"
+#include "fabric/ranks.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAGIC UINT64_C(0x676f647769740001)
+#define TICK_MS 100
+#define TEXT_BYTES 1024
+
+/* What one who comes says first. */
+struct hello {
+    uint64_t magic, layout;
+    int32_t size, rank, node_size, pid;
+    uint64_t start;
+};
+
+/* What the gatherer answers: at once NOTED, in the end WELCOME with the
+ * descriptor, or at any time a refusal, which is an error and its sentence. */
+enum { NOTED = 1, WELCOME = 2 };
+struct answer {
+    int32_t status;
+    int32_t rank; /* NOTED: the gatherer's; WELCOME: yours */
+    char text[TEXT_BYTES];
+};
+
+struct guest {
+    int fd;
+    struct hello hello;
+    int rank; /* as asked for, then as given */
+};
+
+struct meeting {
+    const gwi_job *job;
+    uint64_t layout;
+    int64_t deadline_ns;
+    pid_t launcher; /* our parent at the start, or 0 */
+    struct sockaddr_un name;
+    socklen_t name_bytes;
+    /* the gatherer only: */
+    int listener;
+    struct guest *guests; /* [0] is the gatherer itself, fd -1 */
+    int n_guests;
+    char refused[TEXT_BYTES / 2]; /* the last one sent away, and why */
+};
+
+static void set_name(struct meeting *m)
+{
+    uint64_t a = gwi_hash_bytes(m->job->name, strlen(m->job->name), 1);
+    uint64_t b = gwi_hash_bytes(m->job->name, strlen(m->job->name), 2);
+
+    m->name.sun_family = AF_UNIX;
+    int n = snprintf(m->name.sun_path + 1, sizeof m->name.sun_path - 1, "godwit-%u-%016llx%016llx",
+                     (unsigned)getuid(), (unsigned long long)a, (unsigned long long)b);
+    m->name_bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+/* What may end a wait at every tick. */
+static int look_around(const struct meeting *m)
+{
+    if (gwi_interrupted())
+        return gwi_fail(GW_EINTR, "interrupted by a signal while joining the job");
+    if (m->launcher != 0 && getppid() != m->launcher)
+        return gwi_fail(GW_EPEER, "the launcher (process %d) ended while this process was joining",
+                        (int)m->launcher);
+    return gwi_now_ns() >= m->deadline_ns ? GW_ETIMEOUT : 0;
+}
+
+static int peer_is_same_user(int fd, struct ucred *ret_who)
+{
+    socklen_t n = sizeof *ret_who;
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret_who, &n) == 0 && ret_who->uid == geteuid();
+}
+
+static int send_answer(int to, const struct answer *answer, int fd)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof fd)];
+    } control = {0};
+    struct iovec part = {(void *)(uintptr_t)answer, sizeof *answer};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+
+    if (fd >= 0) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    }
+    ssize_t n;
+    do
+        n = sendmsg(to, &message, MSG_NOSIGNAL);
+    while (n < 0 && errno == EINTR);
+    return n == (ssize_t)sizeof *answer ? 0 : -1;
+}
+
+/* Returns 1 for an answer, 0 if the other side has gone. */
+static int receive_answer(int from, struct answer *answer, int *ret_fd)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof *ret_fd)];
+    } control = {0};
+    struct iovec part = {answer, sizeof *answer};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1,
+                             .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    ssize_t n = recvmsg(from, &message, MSG_CMSG_CLOEXEC);
+
+    if (n != (ssize_t)sizeof *answer)
+        return 0;
+    answer->text[TEXT_BYTES - 1] = '\0';
+    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+    if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+        memcpy(ret_fd, CMSG_DATA(c), sizeof *ret_fd);
+    return 1;
+}
+
+/* the gatherer */
+
+static int rank_is_here(const struct meeting *m, int rank)
+{
+    for (int i = 0; i < m->n_guests; i++)
+        if (m->guests[i].rank == rank)
+            return 1;
+    return 0;
+}
+
+/* Who has not come.  Ranks by order of arrival have no names yet. */
+static void list_missing(const struct meeting *m, char *text, size_t room)
+{
+    int shown[GWI_RANKS_SHOWN], n = 0;
+    int total = m->job->size - m->n_guests;
+
+    if (rank_is_here(m, -1)) {
+        snprintf(text, room, "%d of %d processes", total, m->job->size);
+        return;
+    }
+    for (int rank = 0; rank < m->job->size && n < GWI_RANKS_SHOWN; rank++)
+        if (!rank_is_here(m, rank))
+            shown[n++] = rank;
+    gwi_ranks_text(shown, total, text, room);
+}
+
+/* Why this one can not take part, or "". */
+static void judge(const struct meeting *m, const struct hello *h, const struct ucred *who, char *why,
+                  size_t room)
+{
+    const gwi_job *job = m->job;
+
+    why[0] = '\0';
+    if (h->magic != MAGIC || h->layout != m->layout)
+        snprintf(why, room, "it runs another version of Godwit than process %d, which gathers the job",
+                 (int)getpid());
+    else if (h->pid != who->pid)
+        snprintf(why, room, "it lives in another PID namespace (container) than process %d; run the job "
+                 "in one container", (int)getpid());
+    else if (h->size != job->size)
+        snprintf(why, room, "it says that the job has %d processes, process %d says %d", h->size,
+                 (int)getpid(), job->size);
+    else if (h->node_size != job->node_size)
+        snprintf(why, room, "it says that a node has %d processes, process %d says %d", h->node_size,
+                 (int)getpid(), job->node_size);
+    else
+        for (int i = 0; i < m->n_guests; i++)
+            if (h->rank >= 0 && m->guests[i].rank == h->rank)
+                snprintf(why, room, "rank %d has joined already, as process %d", h->rank,
+                         m->guests[i].hello.pid);
+}
+
+static void refuse(struct meeting *m, int fd, const struct hello *h, const char *why)
+{
+    struct answer answer = {.status = GW_EDISAGREE};
+
+    if (h->rank >= 0)
+        snprintf(m->refused, sizeof m->refused, "rank %d (process %d) was refused: %s", h->rank, h->pid, why);
+    else
+        snprintf(m->refused, sizeof m->refused, "process %d was refused: %s", h->pid, why);
+    snprintf(answer.text, sizeof answer.text, "%s", m->refused);
+    send_answer(fd, &answer, -1);
+    close(fd);
+}
+
+/* A connection that says hello within a second is a guest or is refused. */
+static void admit(struct meeting *m)
+{
+    struct hello hello;
+    struct ucred who;
+    char why[TEXT_BYTES / 4];
+
+    int fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0)
+        return;
+    struct pollfd p = {fd, POLLIN, 0};
+    if (!peer_is_same_user(fd, &who) || poll(&p, 1, 1000) != 1
+        || recv(fd, &hello, sizeof hello, MSG_DONTWAIT) != (ssize_t)sizeof hello) {
+        close(fd);
+        return;
+    }
+    judge(m, &hello, &who, why, sizeof why);
+    if (why[0] != '\0') {
+        refuse(m, fd, &hello, why);
+        return;
+    }
+    struct answer noted = {.status = NOTED, .rank = m->job->rank};
+    send_answer(fd, &noted, -1);
+    m->guests[m->n_guests++] = (struct guest){.fd = fd, .hello = hello, .rank = hello.rank};
+}
+
+static int gone(const struct guest *g)
+{
+    if (g->rank >= 0)
+        return gwi_fail(GW_EPEER, "rank %d (process %d) ended while the job was joining", g->rank, g->hello.pid);
+    return gwi_fail(GW_EPEER, "process %d ended while the job was joining, before it had a rank", g->hello.pid);
+}
+
+static int timed_out(const struct meeting *m)
+{
+    char missing[512];
+
+    list_missing(m, missing, sizeof missing);
+    return gwi_fail(GW_ETIMEOUT, "%s did not join within %g s%s%s; start all %d processes of the job, or "
+                    "raise GODWIT_TIMEOUT", missing, (double)m->job->timeout_ns / 1e9,
+                    m->refused[0] != '\0' ? "; " : "", m->refused, m->job->size);
+}
+
+/* Wait until all guests are here. */
+static int gather(struct meeting *m)
+{
+    struct pollfd *polls = calloc((size_t)m->job->size + 1, sizeof *polls);
+    int err = 0;
+
+    if (polls == NULL)
+        return gwi_fail(GW_ENOMEM, "joining a job of %d processes", m->job->size);
+    while (err == 0 && m->n_guests < m->job->size) {
+        int n = m->n_guests;
+        polls[0] = (struct pollfd){m->listener, POLLIN, 0};
+        for (int i = 1; i < n; i++)
+            polls[i] = (struct pollfd){m->guests[i].fd, POLLIN, 0};
+        int ready = poll(polls, (nfds_t)n, TICK_MS);
+        err = look_around(m);
+        if (err == GW_ETIMEOUT)
+            err = timed_out(m);
+        /* A guest has nothing more to say: if it is readable it has gone. */
+        for (int i = 1; ready > 0 && err == 0 && i < n; i++)
+            if (polls[i].revents != 0)
+                err = gone(&m->guests[i]);
+        if (ready > 0 && err == 0 && polls[0].revents != 0)
+            admit(m);
+    }
+    free(polls);
+    return err;
+}
+
+/* Who did not ask for a rank gets the free ones, in the order of arrival. */
+static void give_ranks(struct meeting *m)
+{
+    int next = 0;
+
+    for (int i = 0; i < m->n_guests; i++) {
+        if (m->guests[i].rank >= 0)
+            continue;
+        while (rank_is_here(m, next))
+            next++;
+        m->guests[i].rank = next;
+    }
+}
+
+static int call_prepare(const struct meeting *m, gwi_meet_prepare *prepare, void *ctx, int *ret_fd)
+{
+    gwi_attendee *all = calloc((size_t)m->job->size, sizeof *all);
+
+    if (all == NULL)
+        return gwi_fail(GW_ENOMEM, "joining a job of %d processes", m->n_guests);
+    for (int i = 0; i < m->n_guests; i++) {
+        const struct guest *g = &m->guests[i];
+        all[g->rank] = (gwi_attendee){g->rank, g->hello.pid, g->hello.start};
+    }
+    int err = prepare(ctx, all, m->n_guests, ret_fd);
+    free(all);
+    return err;
+}
+
+/* Tell all guests how it ended. */
+static void tell_guests(const struct meeting *m, int err, int fd)
+{
+    struct answer answer = {.status = err < 0 ? err : WELCOME};
+
+    if (err < 0)
+        snprintf(answer.text, sizeof answer.text, "%s", gw_last_error());
+    for (int i = 1; i < m->n_guests; i++) {
+        answer.rank = m->guests[i].rank;
+        /* One that has died meanwhile is found by its pidfd. */
+        send_answer(m->guests[i].fd, &answer, err < 0 ? -1 : fd);
+        close(m->guests[i].fd);
+    }
+}
+
+static int be_gatherer(struct meeting *m, gwi_meet_prepare *prepare, void *ctx, int *ret_rank, int *ret_fd)
+{
+    int fd = -1, err;
+
+    m->guests = calloc((size_t)m->job->size, sizeof *m->guests);
+    if (m->guests == NULL)
+        return gwi_fail(GW_ENOMEM, "joining a job of %d processes", m->job->size);
+    m->guests[m->n_guests++] = (struct guest){
+        .fd = -1,
+        .rank = m->job->rank,
+        .hello = {.pid = (int32_t)getpid(), .start = gwi_process_start(getpid())},
+    };
+    err = gather(m);
+    if (err == 0) {
+        give_ranks(m);
+        err = call_prepare(m, prepare, ctx, &fd);
+    }
+    tell_guests(m, err, fd);
+    if (err == 0) {
+        *ret_rank = m->guests[0].rank;
+        *ret_fd = fd;
+    }
+    free(m->guests);
+    return err;
+}
+
+/* a guest */
+
+static int gatherer_gone(pid_t pid, int rank)
+{
+    if (rank >= 0)
+        return gwi_fail(GW_EPEER, "rank %d (process %d), which gathered the job, ended while it was joining",
+                        rank, (int)pid);
+    return gwi_fail(GW_EPEER, "process %d, which gathered the job, ended while it was joining", (int)pid);
+}
+
+static int be_guest(struct meeting *m, int fd, int *ret_rank, int *ret_fd)
+{
+    struct hello hello = {
+        MAGIC, m->layout, m->job->size, m->job->rank, m->job->node_size, (int32_t)getpid(),
+        gwi_process_start(getpid()),
+    };
+    struct answer answer = {.rank = -1};
+    struct ucred gatherer;
+    int err = 0, gatherer_rank = -1;
+
+    if (!peer_is_same_user(fd, &gatherer))
+        return gwi_fail(GW_EPEER, "the name of this job is held by process %d of user %d; choose another "
+                        "job name", (int)gatherer.pid, (int)gatherer.uid);
+    if (send(fd, &hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello)
+        return gatherer_gone(gatherer.pid, -1);
+    /* The gatherer came first and so gives up first, with the better sentence. */
+    if (m->deadline_ns < GWI_FOREVER - 2 * GWI_SECOND)
+        m->deadline_ns += 2 * GWI_SECOND;
+    for (;;) {
+        struct pollfd p = {fd, POLLIN, 0};
+        if (poll(&p, 1, TICK_MS) == 1) {
+            if (!receive_answer(fd, &answer, ret_fd))
+                return gatherer_gone(gatherer.pid, gatherer_rank);
+            if (answer.status != NOTED)
+                break;
+            gatherer_rank = answer.rank;
+        }
+        err = look_around(m);
+        if (err == GW_ETIMEOUT)
+            return gwi_fail(err, "the job was not complete within %g s; process %d gathers it and knows who is "
+                            "missing", (double)m->job->timeout_ns / 1e9, (int)gatherer.pid);
+        if (err < 0)
+            return err;
+    }
+    if (answer.status < 0)
+        return gwi_fail(answer.status, "%s", answer.text);
+    *ret_rank = answer.rank;
+    return 0;
+}
+
+/* Become the gatherer (1, listening) or a guest (0, connected). */
+static int find_role(struct meeting *m, int *ret_socket)
+{
+    const struct sockaddr *name = (const struct sockaddr *)&m->name;
+
+    for (;;) {
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+            return gwi_fail_errno("making a socket to meet the other processes");
+        if (bind(fd, name, m->name_bytes) == 0 && listen(fd, SOMAXCONN) == 0) {
+            *ret_socket = fd;
+            return 1;
+        }
+        if (connect(fd, name, m->name_bytes) == 0) {
+            *ret_socket = fd;
+            return 0;
+        }
+        /* Refused: bound but not listening yet, or just closed. */
+        int refused = errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR;
+        int err = refused ? look_around(m) : gwi_fail_errno("meeting the other processes of the job");
+        close(fd);
+        if (err == GW_ETIMEOUT)
+            return gwi_fail(err, "the job's meeting point did not answer within %g s",
+                            (double)m->job->timeout_ns / 1e9);
+        if (err < 0)
+            return err;
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+}
+
+int gwi_meet(const gwi_job *job, uint64_t layout, gwi_meet_prepare *prepare, void *ctx, int *ret_rank,
+             int *ret_fd)
+{
+    struct meeting m = {
+        .job = job,
+        .layout = layout,
+        .deadline_ns = gwi_deadline_ns(job->timeout_ns),
+        .launcher = job->launched ? getppid() : 0,
+        .listener = -1,
+    };
+    int fd = -1, err;
+
+    if (job->size == 1) {
+        gwi_attendee me = {0, getpid(), gwi_process_start(getpid())};
+        *ret_rank = 0;
+        return prepare(ctx, &me, 1, ret_fd);
+    }
+    set_name(&m);
+    int role = find_role(&m, &fd);
+    if (role < 0)
+        return role;
+    if (role == 1) {
+        m.listener = fd;
+        err = be_gatherer(&m, prepare, ctx, ret_rank, ret_fd);
+    } else {
+        err = be_guest(&m, fd, ret_rank, ret_fd);
+    }
+    close(fd);
+    return err;
+}

@@ -1,0 +1,207 @@
+/* ring.c - giving and taking frames; ring.h has the picture and the rules. */
+#include "fabric/shm/ring.h"
+#include "base/copy.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum kind { NOTHING, WHOLE, FIRST, MORE, SKIP, ABANDON };
+
+#define STREAM_BYTES 4096    /* payloads from here on go past the giver's cache; see docs/benchmarks.md */
+#define FRAME_BYTES (32 * 1024) /* a long message travels in frames of this size, so both ends copy at once */
+
+static uint64_t lines(uint64_t bytes)
+{
+    return (bytes + GWI_LINE - 1) & ~(uint64_t)(GWI_LINE - 1);
+}
+
+static unsigned char *at(gwi_ring_shared *ring, uint64_t capacity, uint64_t position)
+{
+    return ring->data + (position & (capacity - 1));
+}
+
+static _Atomic uint64_t *head_at(gwi_ring_shared *ring, uint64_t capacity, uint64_t position)
+{
+    return (_Atomic uint64_t *)(void *)at(ring, capacity, position);
+}
+
+static uint64_t make_head(enum kind kind, uint64_t payload)
+{
+    return payload << 8 | kind;
+}
+
+static uint64_t frame_max(uint64_t capacity)
+{
+    /* Half a ring is what R3 guarantees, less the head that follows and the skip. */
+    uint64_t fits = capacity / 4;
+    return fits < FRAME_BYTES ? fits : FRAME_BYTES;
+}
+
+/* giving */
+
+void gwi_ring_giver_init(gwi_ring_giver *g, gwi_ring_shared *ring, uint64_t capacity)
+{
+    assert((capacity & (capacity - 1)) == 0 && capacity >= 1024);
+    *g = (gwi_ring_giver){.ring = ring, .capacity = capacity, .limit = capacity};
+}
+
+int gwi_ring_giver_valid(const gwi_ring_giver *g)
+{
+    uint64_t taken = atomic_load_explicit(&g->ring->taken, memory_order_acquire);
+
+    return g->given % GWI_LINE == 0 && g->given < g->limit && taken <= g->given
+           && g->limit <= taken + g->capacity;
+}
+
+/* Whether frame and following head have room (R2). */
+static int has_room(gwi_ring_giver *g, uint64_t frame)
+{
+    if (gwi_likely(g->given + frame + GWI_LINE <= g->limit))
+        return 1;
+    /* Pairs with tell() of the taker: its reads of the frames are over. */
+    g->limit = atomic_load_explicit(&g->ring->taken, memory_order_acquire) + g->capacity;
+    return g->given + frame + GWI_LINE <= g->limit;
+}
+
+static void publish(gwi_ring_giver *g, uint64_t head, uint64_t frame)
+{
+    _Atomic uint64_t *next = head_at(g->ring, g->capacity, g->given + frame);
+
+    atomic_store_explicit(next, NOTHING, memory_order_relaxed);
+    /* Release: pairs with the load in gwi_ring_take().  Sequentially consistent,
+     * so that a bell rung after it finds whoever did not see it. */
+    atomic_exchange_explicit(head_at(g->ring, g->capacity, g->given), head, memory_order_seq_cst);
+    g->given += frame;
+    assert(gwi_ring_giver_valid(g));
+}
+
+/* Make sure that `frame` bytes lie in one piece here. */
+static int make_room(gwi_ring_giver *g, uint64_t frame)
+{
+    uint64_t to_end = g->capacity - (g->given & (g->capacity - 1));
+
+    if (gwi_likely(frame <= to_end))
+        return has_room(g, frame);
+    if (!has_room(g, to_end))
+        return 0;
+    publish(g, make_head(SKIP, to_end - 8), to_end);
+    return has_room(g, frame);
+}
+
+static int give_abandon(gwi_ring_giver *g)
+{
+    if (!make_room(g, GWI_LINE))
+        return 0;
+    publish(g, make_head(ABANDON, 0), GWI_LINE);
+    g->abandon = 0;
+    return 1;
+}
+
+static void copy_in(unsigned char *to, const void *from, uint64_t n)
+{
+    if (n >= STREAM_BYTES)
+        gwi_copy_stream(to, from, n);
+    else if (n > 0)
+        memcpy(to, from, n);
+}
+
+static int give_frame(gwi_ring_giver *g, gwi_outgoing *out)
+{
+    uint64_t left = out->n_bytes - out->sent, max = frame_max(g->capacity);
+    enum kind kind = out->begun ? MORE : left <= max ? WHOLE : FIRST;
+    uint64_t prefix = kind == FIRST ? 16 : 8;
+    uint64_t n = left < max ? left : max;
+    uint64_t frame = lines(prefix + n);
+
+    if (!make_room(g, frame))
+        return 0;
+    unsigned char *to = at(g->ring, g->capacity, g->given);
+    if (kind == FIRST)
+        memcpy(to + 8, &(uint64_t){out->n_bytes}, 8);
+    copy_in(to + prefix, (const unsigned char *)out->bytes + out->sent, n);
+    publish(g, make_head(kind, n), frame);
+    out->sent += n;
+    out->begun = 1;
+    return 1;
+}
+
+gwi_ring_given gwi_ring_give(gwi_ring_giver *g, gwi_outgoing *out)
+{
+    if (gwi_unlikely(g->abandon) && !give_abandon(g))
+        return GWI_RING_FULL;
+    if (!give_frame(g, out))
+        return GWI_RING_FULL;
+    return out->sent == out->n_bytes ? GWI_RING_ALL : GWI_RING_PART;
+}
+
+void gwi_ring_abandon(gwi_ring_giver *g, const gwi_outgoing *out)
+{
+    if (out->begun && out->sent < out->n_bytes)
+        g->abandon = 1;
+}
+
+/* taking */
+
+void gwi_ring_taker_init(gwi_ring_taker *t, gwi_ring_shared *ring, uint64_t capacity)
+{
+    *t = (gwi_ring_taker){.ring = ring, .capacity = capacity};
+}
+
+int gwi_ring_taker_valid(const gwi_ring_taker *t)
+{
+    return t->taken % GWI_LINE == 0 && t->told <= t->taken
+           && t->taken - t->told < t->capacity / 8 + lines(16 + FRAME_BYTES)
+           && t->offset <= t->total;
+}
+
+/* Pass a frame; R3. */
+static void pass(gwi_ring_taker *t, uint64_t frame, int *ret_room)
+{
+    t->taken += frame;
+    if (t->taken - t->told >= t->capacity / 8) {
+        /* Release: our reads of these frames are over; pairs with has_room().
+         * Sequentially consistent, so that a bell may be rung after it. */
+        atomic_exchange_explicit(&t->ring->taken, t->taken, memory_order_seq_cst);
+        t->told = t->taken;
+        *ret_room = 1;
+    }
+    assert(gwi_ring_taker_valid(t));
+}
+
+int gwi_ring_take(gwi_ring_taker *t, int source, gwi_deliver *deliver, void *ctx, int *ret_room)
+{
+    for (;;) {
+        unsigned char *frame = at(t->ring, t->capacity, t->taken);
+        uint64_t head = atomic_load_explicit((_Atomic uint64_t *)(void *)frame, memory_order_acquire);
+        enum kind kind = (enum kind)(head & 0xff);
+        uint64_t n = head >> 8, prefix = kind == FIRST ? 16 : 8;
+
+        if (kind == NOTHING)
+            return 0;
+        if (gwi_unlikely(kind == SKIP)) {
+            pass(t, 8 + n, ret_room);
+            continue;
+        }
+
+        uint64_t total = n;
+        if (kind == FIRST)
+            memcpy(&total, frame + 8, 8);
+        else if (kind == MORE)
+            total = t->total;
+        gwi_piece piece = {
+            .source = source,
+            .total = total,
+            .offset = kind == MORE ? t->offset : 0,
+            .bytes = frame + prefix,
+            .n_bytes = n,
+            .abandoned = kind == ABANDON,
+        };
+        int err = deliver(ctx, &piece);
+        if (err < 0)
+            return err == GW_EAGAIN ? 0 : err;
+        t->total = total;
+        t->offset = piece.offset + n;
+        pass(t, lines(prefix + n), ret_room);
+        return 1;
+    }
+}

@@ -1,0 +1,242 @@
+/* ring_test.c - what goes into a ring comes out of it, whole and in order. */
+#include "fabric/shm/ring.h"
+#include "base/random.h"
+#include "base/test.h"
+#include "base/thread.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CAPACITY = 4096 };
+
+struct pair {
+    gwi_ring_shared *ring;
+    gwi_ring_giver giver;
+    gwi_ring_taker taker;
+};
+
+/* Puts a message together and counts. */
+struct sink {
+    unsigned char *bytes; /* of the message under way */
+    size_t total, filled;
+    int n_whole, n_abandoned;
+    int decline;
+};
+
+static struct pair make_pair(uint64_t capacity)
+{
+    struct pair p;
+
+    p.ring = aligned_alloc(GWI_LINE, gwi_ring_bytes(capacity));
+    memset(p.ring, 0, gwi_ring_bytes(capacity));
+    gwi_ring_giver_init(&p.giver, p.ring, capacity);
+    gwi_ring_taker_init(&p.taker, p.ring, capacity);
+    return p;
+}
+
+static int receive(void *ctx, const gwi_piece *piece)
+{
+    struct sink *s = ctx;
+
+    if (s->decline)
+        return GW_EAGAIN;
+    if (piece->abandoned) {
+        s->n_abandoned++;
+        s->filled = s->total = 0;
+        return 0;
+    }
+    if (piece->offset == 0) {
+        s->bytes = realloc(s->bytes, piece->total + 1);
+        s->total = piece->total;
+        s->filled = 0;
+    }
+    assert_int_equal(piece->offset, s->filled);
+    assert_int_equal(piece->total, s->total);
+    memcpy(s->bytes + s->filled, piece->bytes, piece->n_bytes);
+    s->filled += piece->n_bytes;
+    if (s->filled == s->total)
+        s->n_whole++;
+    return 0;
+}
+
+static int take(struct pair *p, struct sink *s)
+{
+    int room = 0;
+
+    return gwi_ring_take(&p->taker, 3, receive, s, &room);
+}
+
+/* Send all of a message, taking when the ring is full. */
+static void pass(struct pair *p, struct sink *s, const void *bytes, size_t n)
+{
+    gwi_outgoing out = {.bytes = bytes, .n_bytes = n};
+    int whole = s->n_whole;
+    gwi_ring_given given;
+
+    while ((given = gwi_ring_give(&p->giver, &out)) != GWI_RING_ALL) {
+        assert_true(gwi_ring_giver_valid(&p->giver));
+        if (given == GWI_RING_FULL)
+            assert_int_equal(take(p, s), 1);
+    }
+    while (take(p, s) == 1)
+        assert_true(gwi_ring_taker_valid(&p->taker));
+    assert_int_equal(s->n_whole, whole + 1);
+    assert_int_equal(s->total, n);
+    if (n > 0)
+        assert_memory_equal(s->bytes, bytes, n);
+}
+
+static void messages_of_every_length_arrive_as_they_were(void **state)
+{
+    (void)state;
+    struct pair p = make_pair(CAPACITY);
+    struct sink s = {0};
+    unsigned char *bytes = malloc(20000);
+
+    for (size_t i = 0; i < 20000; i++)
+        bytes[i] = (unsigned char)(i * 31 + 7);
+    for (size_t n = 0; n < 20000; n += n < 300 ? 1 : 211)
+        pass(&p, &s, bytes, n);
+    free(bytes);
+    free(s.bytes);
+    free(p.ring);
+}
+
+static void a_full_ring_takes_no_more_and_nothing_is_lost(void **state)
+{
+    (void)state;
+    struct pair p = make_pair(CAPACITY);
+    struct sink s = {0};
+    int n = 0;
+
+    for (;; n++) {
+        gwi_outgoing out = {.bytes = &n, .n_bytes = sizeof n};
+        if (gwi_ring_give(&p.giver, &out) == GWI_RING_FULL)
+            break;
+    }
+    assert_int_equal(n, CAPACITY / GWI_LINE - 1);
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(take(&p, &s), 1);
+        assert_memory_equal(s.bytes, &i, sizeof i);
+    }
+    assert_int_equal(take(&p, &s), 0);
+    free(s.bytes);
+    free(p.ring);
+}
+
+static void a_declined_piece_is_offered_again(void **state)
+{
+    (void)state;
+    struct pair p = make_pair(CAPACITY);
+    struct sink s = {.decline = 1};
+    gwi_outgoing out = {.bytes = "hello", .n_bytes = 5};
+
+    assert_int_equal(gwi_ring_give(&p.giver, &out), GWI_RING_ALL);
+    assert_int_equal(take(&p, &s), 0);
+    assert_int_equal(take(&p, &s), 0);
+    s.decline = 0;
+    assert_int_equal(take(&p, &s), 1);
+    assert_memory_equal(s.bytes, "hello", 5);
+    free(s.bytes);
+    free(p.ring);
+}
+
+static void an_abandoned_message_is_taken_back_even_when_the_ring_was_full(void **state)
+{
+    (void)state;
+    struct pair p = make_pair(CAPACITY);
+    struct sink s = {0};
+    unsigned char *big = calloc(1, 3 * CAPACITY);
+    gwi_outgoing out = {.bytes = big, .n_bytes = 3 * CAPACITY};
+
+    while (gwi_ring_give(&p.giver, &out) != GWI_RING_FULL)
+        continue;
+    gwi_ring_abandon(&p.giver, &out);
+    while (take(&p, &s) == 1)
+        continue;
+    assert_int_equal(s.n_whole, 0);
+    pass(&p, &s, "next", 4);
+    assert_int_equal(s.n_abandoned, 1);
+    assert_int_equal(s.n_whole, 1);
+    free(big);
+    free(s.bytes);
+    free(p.ring);
+}
+
+static void a_message_that_never_began_needs_no_taking_back(void **state)
+{
+    (void)state;
+    struct pair p = make_pair(CAPACITY);
+    struct sink s = {0};
+    gwi_outgoing out = {.bytes = "x", .n_bytes = 1};
+
+    gwi_ring_abandon(&p.giver, &out);
+    pass(&p, &s, "next", 4);
+    assert_int_equal(s.n_abandoned, 0);
+    free(s.bytes);
+    free(p.ring);
+}
+
+/* Two threads, as two processes would be. */
+
+enum { N_MESSAGES = 20000 };
+
+static size_t length_of(gwi_random *r)
+{
+    uint64_t kind = gwi_random_below(r, 100);
+
+    return kind < 60 ? gwi_random_below(r, 60) : kind < 95 ? gwi_random_below(r, 3000)
+                                                           : gwi_random_below(r, 30000);
+}
+
+static void *give_all(void *arg)
+{
+    struct pair *p = arg;
+    static unsigned char bytes[30000];
+    gwi_random r;
+
+    gwi_random_init(&r, 1, 0);
+    for (int i = 0; i < N_MESSAGES; i++) {
+        size_t n = length_of(&r);
+        memset(bytes, i & 0xff, n);
+        gwi_outgoing out = {.bytes = bytes, .n_bytes = n};
+        gwi_ring_given given;
+        while ((given = gwi_ring_give(&p->giver, &out)) != GWI_RING_ALL)
+            if (given == GWI_RING_FULL)
+                sched_yield();
+    }
+    return NULL;
+}
+
+static void two_threads_exchange_messages_of_random_lengths(void **state)
+{
+    (void)state;
+    struct pair p = make_pair(CAPACITY);
+    struct sink s = {0};
+    gwi_thread thread;
+    gwi_random r;
+
+    gwi_random_init(&r, 1, 0);
+    assert_int_equal(gwi_thread_start("giver", give_all, &p, &thread), 0);
+    for (int i = 0; i < N_MESSAGES; i++) {
+        size_t n = length_of(&r);
+        while (s.n_whole == i)
+            if (take(&p, &s) == 0)
+                sched_yield();
+        assert_int_equal(s.total, n);
+        for (size_t k = 0; k < n; k += 1 + n / 16)
+            assert_int_equal(s.bytes[k], i & 0xff);
+    }
+    gwi_thread_join(thread);
+    free(s.bytes);
+    free(p.ring);
+}
+
+GWI_TESTS(cmocka_unit_test(messages_of_every_length_arrive_as_they_were),
+          cmocka_unit_test(a_full_ring_takes_no_more_and_nothing_is_lost),
+          cmocka_unit_test(a_declined_piece_is_offered_again),
+          cmocka_unit_test(an_abandoned_message_is_taken_back_even_when_the_ring_was_full),
+          cmocka_unit_test(a_message_that_never_began_needs_no_taking_back),
+          cmocka_unit_test(two_threads_exchange_messages_of_random_lengths))

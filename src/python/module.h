@@ -1,0 +1,50 @@
+/* module.h - the extension module godwit._native: its state and its parts.
+ *
+ * The module is compiled once, for the stable ABI of CPython 3.11, and reaches
+ * the library through include/godwit only.  It is made of parts, a file each.
+ * A part has a list of functions, a function that prepares it when the module
+ * is imported, and its own fields in gwi_state.  To add one, write the file,
+ * name it in `parts` (module.c), and give it fields here if it needs any.
+ *
+ * Failing  As everywhere in CPython: NULL or -1, with an exception set.
+ * Threads  Everything is called with the GIL held, but where it says otherwise. */
+#ifndef GWI_PYTHON_MODULE_H
+#define GWI_PYTHON_MODULE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "errors.h"
+#include "intake.h"
+
+/* Set when the module is imported, then constant, but for the caches in
+ * `intake`.  Every object here is owned. */
+typedef struct gwi_state {
+    gwi_errors errors;
+    gwi_intake_state intake;
+    PyObject *world_type;
+} gwi_state;
+
+typedef struct gwi_part {
+    PyMethodDef *methods;                            /* ends with a line of zeros */
+    int (*exec)(PyObject *module);                   /* NULL: nothing to prepare */
+    int (*traverse)(gwi_state *, visitproc, void *); /* NULL: owns no objects */
+    void (*clear)(gwi_state *);
+} gwi_part;
+
+extern const gwi_part gwi_errors_part;
+extern const gwi_part gwi_intake_part;
+extern const gwi_part gwi_world_part;
+extern const gwi_part gwi_launch_part;
+extern const gwi_part gwi_probe_part;
+
+/* For PyMethodDef: CPython calls each function with the arguments that its
+ * flags promise. */
+#define GWI_FUNCTION(f) ((PyCFunction)(void (*)(void))(f))
+
+static inline gwi_state *gwi_state_of(PyObject *module)
+{
+    return PyModule_GetState(module);
+}
+
+#endif
