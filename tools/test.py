@@ -153,7 +153,8 @@ def unit_tests(shell: Shell, name: str, *options: str, env: dict[str, str] | Non
                 continue
             if not any(suite.rpartition(":")[2] == program for suite in suites_failed):
                 outcome.failed.append(f"{program}: {test['result']}")
-            shell.note(f"what {program} printed:", test.get("stdout", ""), test.get("stderr", ""))
+            said = [line for line in test.get("stdout", "").splitlines() if not line.startswith("ok ")]
+            shell.note(f"what {program} printed:", *said, test.get("stderr", ""))
     if code != 0 and not outcome.failed:
         outcome.failed.append(f"meson test: ended with code {code}")
     return outcome

@@ -138,19 +138,6 @@ void gw_world_close(gw_world *world)
     free(world);
 }
 
-int gw_world_get_info(const gw_world *world, gw_world_info *ret_info)
-{
-    const gwi_place *p = &world->fabric->place;
-
-    if (ret_info->size_bytes < sizeof *ret_info)
-        return gwi_fail(GW_EINVAL, "size_bytes is %zu; set it to sizeof(gw_world_info)", ret_info->size_bytes);
-    *ret_info = (gw_world_info){
-        sizeof *ret_info, p->rank, p->size, p->node, p->nodes, p->local_rank, p->local_size,
-        world->fabric->ops->name, world->job.reason,
-    };
-    return 0;
-}
-
 /* A call of a world may begin: this is the process that joined. */
 static int check_process(const gw_world *world)
 {
@@ -158,6 +145,22 @@ static int check_process(const gw_world *world)
         return gwi_fail(GW_ESTATE, "this process was forked from rank %d and is not part of the job; call Godwit "
                         "in the process that joined, or start children with spawn instead of fork",
                         world->fabric->place.rank);
+    return 0;
+}
+
+int gw_world_get_info(const gw_world *world, gw_world_info *ret_info)
+{
+    const gwi_place *p = &world->fabric->place;
+    int err = check_process(world);
+
+    if (err < 0)
+        return err;
+    if (ret_info->size_bytes < sizeof *ret_info)
+        return gwi_fail(GW_EINVAL, "size_bytes is %zu; set it to sizeof(gw_world_info)", ret_info->size_bytes);
+    *ret_info = (gw_world_info){
+        sizeof *ret_info, p->rank, p->size, p->node, p->nodes, p->local_rank, p->local_size,
+        world->fabric->ops->name, world->job.reason,
+    };
     return 0;
 }
 

@@ -313,7 +313,9 @@ static void have_children(const struct processes *all, int rank)
     REQUIRE(gw_world_barrier(world) == 0);
     pid_t child = fork();
     if (child == 0) {
+        gw_world_info info = {.size_bytes = sizeof info};
         size_t n;
+        REQUIRE(gw_world_get_info(world, &info) == GW_ESTATE);
         REQUIRE(gw_world_send(world, 0, "x", 1) == GW_ESTATE && saw("forked from rank"));
         REQUIRE(gw_world_recv(world, 0, &n, sizeof n, &n) == GW_ESTATE);
         REQUIRE(gw_world_barrier(world) == GW_ESTATE);

@@ -357,7 +357,7 @@ static void a_rank_killed_by_a_signal_is_told_by_its_name(void **state)
 }
 
 /* A directory in which the ranks of one test can leave marks for each other. */
-static char marks[] = "/tmp/godwit-launch-test-XXXXXX";
+static char marks[] = "/tmp/gw-launch-test-XXXXXX";
 
 static int make_marks(void **state)
 {

@@ -261,7 +261,7 @@ int gwi_rank_start(gwi_rank *rank, const gwi_crew *crew, int number, gwi_sink *o
     }
     close_end(&p.trouble[1]);
     int why = read_trouble(p.trouble[0]);
-    int pidfd = why == 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+    int pidfd = why == 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1; /* closed by exec */
     if (pidfd < 0) {
         int failed = why != 0 ? fail_to_run(crew->opt->argv[0], why)
                               : gwi_fail_errno("watch rank %d", number);
@@ -270,7 +270,6 @@ int gwi_rank_start(gwi_rank *rank, const gwi_crew *crew, int number, gwi_sink *o
         close_pipes(&p);
         return failed;
     }
-    fcntl(pidfd, F_SETFD, FD_CLOEXEC);
 
     rank->pid = pid;
     rank->pidfd = pidfd;
