@@ -4,23 +4,26 @@
 #include "base/platform.h"
 #include "base/thread.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <stdio.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #define SPIN_NS (50 * GWI_US)        /* about what a wake-up of an idle virtual processor costs */
-#define BUSY_SPIN_NS (20 * GWI_US)   /* more than a wake-up takes, so that a pair can leave the regime of sleeping */
+#define BUSY_SPIN_NS (20 * GWI_US)   /* more than a wake-up takes, so that a pair can stop sleeping */
+#define ALONE_SPIN_NS (3 * GWI_US)   /* whom we woke has not come by then: it needs our processor */
 #define LOOKS_PER_CLOCK 64           /* 1 to 3 us on our machines; the clock takes 0.03 us */
 #define CLOCKS_PER_YIELD 4           /* a yield takes 0.3 us */
-#define SLOW_YIELD_NS (200 * GWI_US) /* a stranger ran meanwhile: our own processes wait shorter */
-#define BUSY_NS (50 * GWI_MS)        /* for so long we believe that strangers are there */
 #define TICK_NS (100 * GWI_MS)
+#define COUNT_NS (10 * GWI_MS)       /* counting takes about 10 us */
 
-/* Until when this process believes that the machine is busy with strangers. */
-static _Atomic int64_t busy_until;
+/* Whether strangers keep the machine busy, as this process saw it last. */
+static _Atomic int strangers_busy;
+static _Atomic int64_t counted_at;
 
 static int cpus(void)
 {
@@ -64,10 +67,10 @@ void gwi_crowd_forget(gwi_crowd *crowd)
     crowd_add(crowd, -1);
 }
 
-static int crowded(const gwi_crowd *crowd)
+/* How many of the job are awake, this process among them. */
+static int awake(const gwi_crowd *crowd)
 {
-    return crowd != NULL
-           && atomic_load_explicit(&crowd->awake, memory_order_relaxed) > cpus();
+    return crowd != NULL ? atomic_load_explicit(&crowd->awake, memory_order_relaxed) : 1;
 }
 
 static void arm(gwi_waiter *w)
@@ -94,12 +97,45 @@ void gwi_waiter_fini(gwi_waiter *w)
         disarm(w);
 }
 
-static void yield(int64_t now)
+/* How many threads of the machine run or want to, by /proc/loadavg, such as
+ * "0.20 0.18 0.12 3/80 11206"; 0 if it cannot be told. */
+static int runnable_count(void)
 {
-    sched_yield();
-    int64_t after = gwi_now_ns();
-    if (after - now > SLOW_YIELD_NS)
-        atomic_store_explicit(&busy_until, after + BUSY_NS, memory_order_relaxed);
+    char text[128];
+    int n = 0;
+    int fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return 0;
+    ssize_t length = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[length > 0 ? length : 0] = '\0';
+    return sscanf(text, "%*f %*f %*f %d/", &n) == 1 ? n : 0;
+}
+
+/* Strangers are those who run and are none of us.  While all have a processor
+ * they do no harm. */
+static int busy_with_strangers(const gwi_crowd *crowd, int64_t now)
+{
+    int64_t last = atomic_load_explicit(&counted_at, memory_order_relaxed);
+
+    if (now - last >= COUNT_NS
+        && atomic_compare_exchange_strong_explicit(&counted_at, &last, now, memory_order_relaxed,
+                                                   memory_order_relaxed)) {
+        int all = runnable_count();
+        atomic_store_explicit(&strangers_busy, all > awake(crowd) && all > cpus(), memory_order_relaxed);
+    }
+    return atomic_load_explicit(&strangers_busy, memory_order_relaxed);
+}
+
+/* How long to spin before going to sleep. */
+static int64_t spin_span(const gwi_crowd *crowd, int busy, int full)
+{
+    if (!busy)
+        return SPIN_NS;
+    if (full)
+        return 0;
+    return awake(crowd) > 1 ? BUSY_SPIN_NS : ALONE_SPIN_NS;
 }
 
 int gwi_waiter_pause(gwi_waiter *w)
@@ -107,23 +143,23 @@ int gwi_waiter_pause(gwi_waiter *w)
     if (w->armed) {
         futex_wait(&w->bell->rung, w->seen, TICK_NS);
         disarm(w);
-        w->spin_until = 0;
+        w->spin_from = 0;
         return 1;
     }
 
-    int full = crowded(w->crowd);
+    int full = awake(w->crowd) > cpus();
     if (!full && ++w->spins % LOOKS_PER_CLOCK != 0) {
         gwi_cpu_relax();
         return 0;
     }
 
     int64_t now = gwi_now_ns();
-    int busy = now < atomic_load_explicit(&busy_until, memory_order_relaxed);
-    if (w->spin_until == 0)
-        w->spin_until = now + (busy ? BUSY_SPIN_NS : SPIN_NS);
-    if (now >= w->spin_until)
+    int busy = busy_with_strangers(w->crowd, now);
+    if (w->spin_from == 0)
+        w->spin_from = now;
+    if (now - w->spin_from >= spin_span(w->crowd, busy, full))
         arm(w);
     else if (!busy && (full || w->spins % (LOOKS_PER_CLOCK * CLOCKS_PER_YIELD) == 0))
-        yield(now);
+        sched_yield();
     return 1;
 }

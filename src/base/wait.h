@@ -21,9 +21,9 @@
  * should spin; but a spinner may hold the very processor that the other side
  * needs.  The crowd counts the job's processes that are not asleep: while they
  * fit on the processors we spin and yield now and then, when they do not we
- * yield at every look.  A yield that takes long tells that strangers keep the
- * machine busy; then who yields waits for whole time slices, whereas a sleeper is
- * let in at once when it is woken, so for a while we sleep after a short spin.
+ * yield at every look.  When strangers keep the machine busy a yield may last a
+ * whole time slice of theirs, whereas a sleeper is let in at once when it is
+ * woken: then we do not yield, and sleep after a shorter spin.
  *
  * If a process dies here: a bell keeps a sleeper too many, so that ringing it
  * costs a system call more; a crowd keeps one too many or too few until
@@ -49,7 +49,7 @@ typedef struct gwi_crowd {
 typedef struct gwi_waiter {
     gwi_bell *bell;     /* borrowed */
     gwi_crowd *crowd;   /* borrowed; NULL: only this process counts */
-    int64_t spin_until; /* 0: the clock has not been looked at yet */
+    int64_t spin_from;  /* 0: the clock has not been looked at yet */
     uint32_t spins;
     uint32_t seen;      /* value of bell->rung when armed */
     int armed;          /* announced as a sleeper, will sleep at the next pause */

@@ -1,5 +1,6 @@
 /* ring.c - giving and taking frames; ring.h has the picture and the rules. */
 #include "fabric/shm/ring.h"
+#include "base/clock.h"
 #include "base/copy.h"
 
 #include <assert.h>
@@ -7,8 +8,18 @@
 
 enum kind { NOTHING, WHOLE, FIRST, MORE, SKIP, ABANDON };
 
-#define STREAM_BYTES 4096    /* payloads from here on go past the giver's cache; see docs/benchmarks.md */
-#define FRAME_BYTES (32 * 1024) /* a long message travels in frames of this size, so both ends copy at once */
+#define FIRST_BYTES 1024        /* a message travels in frames that double from here ... */
+#define FRAME_BYTES (32 * 1024) /* ... to here, so that both ends copy at the same time */
+
+/* Whether to write past our cache.  Lines that we cache are handed over from
+ * cache to cache, which is the fastest way between cores that share a cache and
+ * far slower than memory between cores that do not.  Which it is can change when
+ * a process moves, so the giver times some of its copies. */
+#define STREAM_BYTES 4096             /* shorter payloads are always cached */
+#define TIME_EVERY 8                  /* of the full frames, one is timed */
+#define SLOW_NS (FRAME_BYTES / 5)     /* 5 GB/s; near cores do 15 to 25, distant ones 2 */
+#define SLOW_COPIES 3                 /* in a row, since a copy may just have been interrupted */
+#define STREAMED_FRAMES 256           /* then so many go past the cache before we try again */
 
 static uint64_t lines(uint64_t bytes)
 {
@@ -30,11 +41,14 @@ static uint64_t make_head(enum kind kind, uint64_t payload)
     return payload << 8 | kind;
 }
 
-static uint64_t frame_max(uint64_t capacity)
+/* How much of a message the next frame may take. */
+static uint64_t frame_max(uint64_t capacity, uint64_t sent)
 {
     /* Half a ring is what R3 guarantees, less the head that follows and the skip. */
-    uint64_t fits = capacity / 4;
-    return fits < FRAME_BYTES ? fits : FRAME_BYTES;
+    uint64_t most = capacity / 4 < FRAME_BYTES ? capacity / 4 : FRAME_BYTES;
+    uint64_t grown = sent + FIRST_BYTES;
+
+    return grown < most ? grown : most;
 }
 
 /* giving */
@@ -97,17 +111,35 @@ static int give_abandon(gwi_ring_giver *g)
     return 1;
 }
 
-static void copy_in(unsigned char *to, const void *from, uint64_t n)
+/* Copy a full frame by way of the cache and see how long it takes. */
+static void copy_timed(gwi_ring_giver *g, unsigned char *to, const void *from)
 {
-    if (n >= STREAM_BYTES)
+    int64_t start = gwi_now_ns();
+
+    memcpy(to, from, FRAME_BYTES);
+    if (gwi_now_ns() - start < SLOW_NS) {
+        g->slow = 0;
+    } else if (++g->slow >= SLOW_COPIES) {
+        g->slow = SLOW_COPIES - 1; /* one more after that decides again */
+        g->stream = STREAMED_FRAMES;
+    }
+}
+
+static void copy_in(gwi_ring_giver *g, unsigned char *to, const void *from, uint64_t n)
+{
+    if (g->stream > 0 && n >= STREAM_BYTES) {
+        g->stream--;
         gwi_copy_stream(to, from, n);
-    else if (n > 0)
+    } else if (n == FRAME_BYTES && (g->slow > 0 || ++g->full % TIME_EVERY == 0)) {
+        copy_timed(g, to, from);
+    } else if (n > 0) {
         memcpy(to, from, n);
+    }
 }
 
 static int give_frame(gwi_ring_giver *g, gwi_outgoing *out)
 {
-    uint64_t left = out->n_bytes - out->sent, max = frame_max(g->capacity);
+    uint64_t left = out->n_bytes - out->sent, max = frame_max(g->capacity, out->sent);
     enum kind kind = out->begun ? MORE : left <= max ? WHOLE : FIRST;
     uint64_t prefix = kind == FIRST ? 16 : 8;
     uint64_t n = left < max ? left : max;
@@ -118,7 +150,7 @@ static int give_frame(gwi_ring_giver *g, gwi_outgoing *out)
     unsigned char *to = at(g->ring, g->capacity, g->given);
     if (kind == FIRST)
         memcpy(to + 8, &(uint64_t){out->n_bytes}, 8);
-    copy_in(to + prefix, (const unsigned char *)out->bytes + out->sent, n);
+    copy_in(g, to + prefix, (const unsigned char *)out->bytes + out->sent, n);
     publish(g, make_head(kind, n), frame);
     out->sent += n;
     out->begun = 1;
