@@ -52,3 +52,19 @@ int gwi_patience_pause(gwi_patience *p)
     }
     return now >= p->deadline_ns ? GW_ETIMEOUT : 1;
 }
+
+int gwi_fabric_segment_open(gwi_fabric *f, size_t n_bytes, int64_t deadline_ns, gwi_segment *ret_segment)
+{
+    gwi_patience p;
+    int done, err = 0;
+
+    gwi_patience_begin(&p, f, GWI_LANE_WORLD, deadline_ns);
+    while ((done = f->ops->segment_open(f, n_bytes, ret_segment)) == 0 && err >= 0)
+        err = gwi_patience_pause(&p);
+    gwi_patience_end(&p);
+    if (done != 0)
+        return done < 0 ? done : 0;
+    if (err == GW_ETIMEOUT)
+        return gwi_fail(err, "the other processes of node %d did not all open the segment in time", f->place.node);
+    return err;
+}

@@ -106,9 +106,10 @@ struct gwi_fabric_ops {
     int (*check)(gwi_fabric *f);
 
     /* Map new memory, zeroed, for all processes of the node.  Collective for
-     * the node's processes, which must call it in the same order; fails on all
-     * of them or on none.  Waits. */
-    int (*segment_open)(gwi_fabric *f, size_t n_bytes, int64_t deadline_ns, gwi_segment *ret_segment);
+     * the node's processes, which must open their segments in the same order,
+     * one after the other.  Never blocks: call it with the same arguments until
+     * it returns 1 (done) or an error, which then all of them get. */
+    int (*segment_open)(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segment);
     void (*segment_close)(gwi_fabric *f, gwi_segment *segment);
 
     /* Leave the job and free the fabric.  Does not wait for anybody. */
@@ -142,5 +143,8 @@ void gwi_patience_end(gwi_patience *p);
  * ranks waited for; GW_EPEER: a rank died; GW_EINTR; GW_ETIMEOUT, for which the
  * caller makes the sentence, since it knows who is missing. */
 int gwi_patience_pause(gwi_patience *p);
+
+/* The same as the fabric's segment_open(), with the waiting. */
+int gwi_fabric_segment_open(gwi_fabric *f, size_t n_bytes, int64_t deadline_ns, gwi_segment *ret_segment);
 
 #endif

@@ -335,23 +335,8 @@ static void ring_node(const gwi_host *host)
         gwi_bell_ring(gwi_host_bell(host, first + i, GWI_LANE_WORLD));
 }
 
-/* Wait until a counter of the node's table has reached `value`. */
-static int wait_for(gwi_fabric *f, _Atomic uint64_t *counter, uint64_t value, int64_t deadline_ns)
-{
-    gwi_patience p;
-    int err = 0;
-
-    gwi_patience_begin(&p, f, GWI_LANE_WORLD, deadline_ns);
-    while (err >= 0 && atomic_load_explicit(counter, memory_order_acquire) < value)
-        err = gwi_patience_pause(&p);
-    gwi_patience_end(&p);
-    if (err == GW_ETIMEOUT)
-        return gwi_fail(err, "the other processes of node %d did not all open the segment in time", f->place.node);
-    return err < 0 ? err : 0;
-}
-
 /* The leader makes the extent and tells where it is, or why there is none. */
-static int lead(gwi_host *host, gwi_table *table, uint64_t round, gwi_segment *segment)
+static int lead(gwi_host *host, gwi_table *table, gwi_segment *segment)
 {
     uint64_t whole = segment->n_bytes + TAIL_BYTES;
 
@@ -362,20 +347,16 @@ static int lead(gwi_host *host, gwi_table *table, uint64_t round, gwi_segment *s
     table->offset = segment->offset;
     table->n_bytes = segment->n_bytes;
     table->err = err;
-    /* Pairs with the acquire in wait_for(). */
-    atomic_store_explicit(&table->round, round, memory_order_seq_cst);
+    /* Pairs with the acquire in map_locked(). */
+    atomic_store_explicit(&table->round, host->round, memory_order_seq_cst);
     ring_node(host);
     return err;
 }
 
-static int follow(gwi_host *host, gwi_fabric *f, gwi_table *table, uint64_t round, int64_t deadline_ns,
-                  gwi_segment *segment)
+static int follow(gwi_host *host, const gwi_table *table, gwi_segment *segment)
 {
     int leader = host->place.node * host->place.node_size;
-    int err = wait_for(f, &table->round, round, deadline_ns);
 
-    if (err < 0)
-        return err;
     if (table->err < 0)
         return gwi_fail(table->err, "rank %d could not make a segment of %zu bytes for node %d", leader,
                         segment->n_bytes, host->place.node);
@@ -386,36 +367,63 @@ static int follow(gwi_host *host, gwi_fabric *f, gwi_table *table, uint64_t roun
     return map_segment(host, segment);
 }
 
-int gwi_host_segment_open(gwi_host *host, gwi_fabric *fabric, size_t n_bytes, int64_t deadline_ns,
-                          gwi_segment *ret_segment)
+/* First half of a round: get the segment.  Returns 1 when that is over. */
+static int map_locked(gwi_host *host, gwi_table *table)
+{
+    int leads = host->place.local_rank == 0;
+
+    if (!leads && atomic_load_explicit(&table->round, memory_order_acquire) < host->round)
+        return 0;
+    host->segment_err = leads ? lead(host, table, &host->segment) : follow(host, table, &host->segment);
+    if (host->segment_err < 0)
+        atomic_store_explicit(&table->failed[host->round % 2], host->round, memory_order_relaxed);
+    atomic_fetch_add_explicit(&table->finished, 1, memory_order_seq_cst);
+    ring_node(host);
+    return 1;
+}
+
+/* Second half: wait until all have it or have failed; also those who failed, for
+ * the table is free for the next round only when all have read it (R10). */
+static int finish_locked(gwi_host *host, gwi_table *table, gwi_segment *ret_segment)
+{
+    uint64_t all = host->round * (uint64_t)host->place.local_size;
+
+    if (atomic_load_explicit(&table->finished, memory_order_acquire) < all)
+        return 0;
+    int err = host->segment_err;
+    if (err == 0 && atomic_load_explicit(&table->failed[host->round % 2], memory_order_relaxed) == host->round)
+        err = gwi_fail(GW_EDISAGREE, "another process of node %d could not map the segment of %zu bytes",
+                       host->place.node, host->segment.n_bytes);
+    if (err < 0)
+        gwi_host_segment_close(host, &host->segment);
+    else
+        *ret_segment = host->segment;
+    return err < 0 ? err : 1;
+}
+
+static int open_locked(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment)
 {
     gwi_table *table = &host->tables[host->place.node];
-    gwi_segment segment = {.n_bytes = (n_bytes + 4095) & ~(size_t)4095};
+    int done = 0;
 
+    if (host->opening == GWI_NOT_OPENING) {
+        host->round++;
+        host->segment = (gwi_segment){.n_bytes = (n_bytes + 4095) & ~(size_t)4095};
+        host->opening = GWI_MAPPING;
+    }
+    if (host->opening == GWI_MAPPING && map_locked(host, table))
+        host->opening = GWI_FINISHING;
+    if (host->opening == GWI_FINISHING && (done = finish_locked(host, table, ret_segment)) != 0)
+        host->opening = GWI_NOT_OPENING;
+    return done;
+}
+
+int gwi_host_segment_open(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment)
+{
     if (n_bytes == 0)
         return gwi_fail(GW_EINVAL, "a segment of 0 bytes was asked for");
     pthread_mutex_lock(&host->lock);
-    uint64_t round = ++host->segments;
+    int done = open_locked(host, n_bytes, ret_segment);
     pthread_mutex_unlock(&host->lock);
-
-    int err = host->place.local_rank == 0 ? lead(host, table, round, &segment)
-                                          : follow(host, fabric, table, round, deadline_ns, &segment);
-    if (err < 0)
-        atomic_store_explicit(&table->failed[round % 2], round, memory_order_relaxed);
-    atomic_fetch_add_explicit(&table->finished, 1, memory_order_seq_cst);
-    ring_node(host);
-
-    /* Also after a failure: the table is free for the next round only when all
-     * have read it. */
-    int late = wait_for(fabric, &table->finished, round * (uint64_t)host->place.local_size, deadline_ns);
-    err = late < 0 ? late : err;
-    if (err == 0 && atomic_load_explicit(&table->failed[round % 2], memory_order_relaxed) == round)
-        err = gwi_fail(GW_EDISAGREE, "another process of node %d could not map the segment of %zu bytes",
-                       host->place.node, segment.n_bytes);
-    if (err < 0) {
-        gwi_host_segment_close(host, &segment);
-        return err;
-    }
-    *ret_segment = segment;
-    return 0;
+    return done;
 }

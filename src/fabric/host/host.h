@@ -102,7 +102,10 @@ typedef struct gwi_host {
     /* under `lock` */
     pthread_mutex_t lock;
     uint64_t barrier;  /* the one we are in or were in last */
-    uint64_t segments; /* rounds at our node's table */
+    uint64_t round;    /* at our node's table, the one we are in or were in last */
+    enum { GWI_NOT_OPENING, GWI_MAPPING, GWI_FINISHING } opening;
+    gwi_segment segment; /* being opened */
+    int segment_err;     /* why that failed here */
     int dead;          /* a rank found dead, or -1 */
 } gwi_host;
 
@@ -122,8 +125,7 @@ int gwi_host_barrier_done(gwi_host *host);
 int gwi_host_barrier_missing(gwi_host *host, int *ret_ranks, int n_max);
 gwi_fate gwi_host_fate(const gwi_host *host, int rank);
 int gwi_host_check(gwi_host *host);
-int gwi_host_segment_open(gwi_host *host, gwi_fabric *fabric, size_t n_bytes, int64_t deadline_ns,
-                          gwi_segment *ret_segment);
+int gwi_host_segment_open(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment);
 void gwi_host_segment_close(gwi_host *host, gwi_segment *segment);
 
 /* The bell of a rank's lane. */

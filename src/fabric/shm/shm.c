@@ -188,9 +188,9 @@ static int shm_check(gwi_fabric *f)
     return gwi_host_check(self(f)->host);
 }
 
-static int shm_segment_open(gwi_fabric *f, size_t n_bytes, int64_t deadline_ns, gwi_segment *ret_segment)
+static int shm_segment_open(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segment)
 {
-    return gwi_host_segment_open(self(f)->host, f, n_bytes, deadline_ns, ret_segment);
+    return gwi_host_segment_open(self(f)->host, n_bytes, ret_segment);
 }
 
 static void shm_segment_close(gwi_fabric *f, gwi_segment *segment)

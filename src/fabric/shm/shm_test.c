@@ -190,8 +190,8 @@ static void share_segments(const struct processes *all, int rank)
     gwi_fabric *f = join(all, rank, 2);
     gwi_segment a, b;
 
-    REQUIRE(f->ops->segment_open(f, 3 << 20, GWI_FOREVER, &a) == 0);
-    REQUIRE(f->ops->segment_open(f, 100, GWI_FOREVER, &b) == 0);
+    REQUIRE(gwi_fabric_segment_open(f, 3 << 20, GWI_FOREVER, &a) == 0);
+    REQUIRE(gwi_fabric_segment_open(f, 100, GWI_FOREVER, &b) == 0);
     REQUIRE(a.n_bytes == 3 << 20 && b.n_bytes == 4096 && a.base != b.base);
     int *ints = a.base;
     REQUIRE(ints[0] == 0 && ints[f->place.local_rank] == 0);
@@ -226,7 +226,7 @@ static void keep_using(const struct processes *all, int rank)
     gwi_fabric *f = join(all, rank, all->n);
     gwi_segment s;
 
-    REQUIRE(f->ops->segment_open(f, 1 << 20, GWI_FOREVER, &s) == 0);
+    REQUIRE(gwi_fabric_segment_open(f, 1 << 20, GWI_FOREVER, &s) == 0);
     memset((char *)s.base + 1000 * rank, 1 + rank, 1000);
     wait_for_all(f);
     if (rank == 0)
@@ -251,10 +251,10 @@ static void ask_too_much(const struct processes *all, int rank)
     gwi_fabric *f = join(all, rank, all->n);
     gwi_segment s = {0};
 
-    REQUIRE(f->ops->segment_open(f, (size_t)1 << 45, GWI_FOREVER, &s) == GW_ENOMEM);
-    REQUIRE(f->ops->segment_open(f, rank == 1 ? 8192 : 4096, GWI_FOREVER, &s) == GW_EDISAGREE);
+    REQUIRE(gwi_fabric_segment_open(f, (size_t)1 << 45, GWI_FOREVER, &s) == GW_ENOMEM);
+    REQUIRE(gwi_fabric_segment_open(f, rank == 1 ? 8192 : 4096, GWI_FOREVER, &s) == GW_EDISAGREE);
     REQUIRE(s.base == NULL);
-    REQUIRE(f->ops->segment_open(f, 4096, GWI_FOREVER, &s) == 0);
+    REQUIRE(gwi_fabric_segment_open(f, 4096, GWI_FOREVER, &s) == 0);
     f->ops->segment_close(f, &s);
     wait_for_all(f);
     f->ops->leave(f);
