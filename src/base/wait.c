@@ -14,10 +14,13 @@
 #include <unistd.h>
 
 #define SPIN_NS (50 * GWI_US)        /* about what a wake-up of an idle virtual processor costs */
+#define FULL_SPIN_NS (200 * GWI_US)  /* a round of yields; each lets one of us work */
 #define BUSY_SPIN_NS (20 * GWI_US)   /* more than a wake-up takes, so that a pair can stop sleeping */
 #define ALONE_SPIN_NS (3 * GWI_US)   /* whom we woke has not come by then: it needs our processor */
 #define LOOKS_PER_CLOCK 64           /* 1 to 3 us on our machines; the clock takes 0.03 us */
 #define CLOCKS_PER_YIELD 4           /* a yield takes 0.3 us */
+#define YIELDS_PER_CLOCK 8           /* when we are more than the processors, each look ends in a yield */
+#define SHORT_SLICE_NS (100 * GWI_US) /* the shortest that can be asked for */
 #define TICK_NS (100 * GWI_MS)
 #define COUNT_NS (10 * GWI_MS)       /* counting takes about 10 us */
 
@@ -37,6 +40,26 @@ static int cpus(void)
     return n;
 }
 
+/* Ask the scheduler to let this thread in quickly when it is woken: among those
+ * who want a processor, who asks for a short slice goes first (since Linux 6.12;
+ * older kernels ignore it).  Its share of the processor stays the same. */
+static void set_slice(int64_t ns)
+{
+    /* The kernel's struct sched_attr, in its first form; libc has it only of late. */
+    struct {
+        uint32_t size, sched_policy;
+        uint64_t sched_flags;
+        int32_t sched_nice;
+        uint32_t sched_priority;
+        uint64_t sched_runtime, sched_deadline, sched_period;
+    } attr = {.size = sizeof attr};
+
+    if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) == 0 && attr.sched_policy == SCHED_OTHER) {
+        attr.sched_runtime = (uint64_t)ns;
+        syscall(SYS_sched_setattr, 0, &attr, 0);
+    }
+}
+
 /* FUTEX_WAIT without FUTEX_PRIVATE_FLAG: bells are shared by processes. */
 static void futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t ns)
 {
@@ -51,26 +74,33 @@ void gwi_bell_ring_sleepers(gwi_bell *bell)
     syscall(SYS_futex, &bell->rung, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-static void crowd_add(gwi_crowd *crowd, int n)
-{
-    if (crowd != NULL)
-        atomic_fetch_add_explicit(&crowd->awake, n, memory_order_relaxed);
-}
-
 void gwi_crowd_enter(gwi_crowd *crowd)
 {
-    crowd_add(crowd, 1);
+    atomic_fetch_add_explicit(&crowd->members, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&crowd->awake, 1, memory_order_relaxed);
 }
 
 void gwi_crowd_forget(gwi_crowd *crowd)
 {
-    crowd_add(crowd, -1);
+    atomic_fetch_sub_explicit(&crowd->members, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&crowd->awake, 1, memory_order_relaxed);
+}
+
+static void count_awake(gwi_crowd *crowd, int change)
+{
+    if (crowd != NULL)
+        atomic_fetch_add_explicit(&crowd->awake, change, memory_order_relaxed);
 }
 
 /* How many of the job are awake, this process among them. */
 static int awake(const gwi_crowd *crowd)
 {
     return crowd != NULL ? atomic_load_explicit(&crowd->awake, memory_order_relaxed) : 1;
+}
+
+static int members(const gwi_crowd *crowd)
+{
+    return crowd != NULL ? atomic_load_explicit(&crowd->members, memory_order_relaxed) : 1;
 }
 
 static void arm(gwi_waiter *w)
@@ -80,14 +110,14 @@ static void arm(gwi_waiter *w)
 #if !GWI_TSAN /* which knows no fences; the line above is one on the machines it runs on */
     atomic_thread_fence(memory_order_seq_cst);
 #endif
-    crowd_add(w->crowd, -1);
+    count_awake(w->crowd, -1);
     w->armed = 1;
 }
 
 static void disarm(gwi_waiter *w)
 {
     atomic_fetch_sub_explicit(&w->bell->sleepers, 1, memory_order_relaxed);
-    crowd_add(w->crowd, 1);
+    count_awake(w->crowd, 1);
     w->armed = 0;
 }
 
@@ -113,8 +143,9 @@ static int runnable_count(void)
     return sscanf(text, "%*f %*f %*f %d/", &n) == 1 ? n : 0;
 }
 
-/* Strangers are those who run and are none of us.  While all have a processor
- * they do no harm. */
+/* While all have a processor, strangers do no harm.  When more want to run than
+ * we are, some must be strangers; that some are when fewer do cannot be known,
+ * for whoever was just woken is not counted as awake yet. */
 static int busy_with_strangers(const gwi_crowd *crowd, int64_t now)
 {
     int64_t last = atomic_load_explicit(&counted_at, memory_order_relaxed);
@@ -123,7 +154,7 @@ static int busy_with_strangers(const gwi_crowd *crowd, int64_t now)
         && atomic_compare_exchange_strong_explicit(&counted_at, &last, now, memory_order_relaxed,
                                                    memory_order_relaxed)) {
         int all = runnable_count();
-        atomic_store_explicit(&strangers_busy, all > awake(crowd) && all > cpus(), memory_order_relaxed);
+        atomic_store_explicit(&strangers_busy, all > members(crowd) && all > cpus(), memory_order_relaxed);
     }
     return atomic_load_explicit(&strangers_busy, memory_order_relaxed);
 }
@@ -132,7 +163,7 @@ static int busy_with_strangers(const gwi_crowd *crowd, int64_t now)
 static int64_t spin_span(const gwi_crowd *crowd, int busy, int full)
 {
     if (!busy)
-        return SPIN_NS;
+        return full ? FULL_SPIN_NS : SPIN_NS;
     if (full)
         return 0;
     return awake(crowd) > 1 ? BUSY_SPIN_NS : ALONE_SPIN_NS;
@@ -141,13 +172,23 @@ static int64_t spin_span(const gwi_crowd *crowd, int busy, int full)
 int gwi_waiter_pause(gwi_waiter *w)
 {
     if (w->armed) {
+        int busy = atomic_load_explicit(&strangers_busy, memory_order_relaxed);
+        if (busy)
+            set_slice(SHORT_SLICE_NS);
         futex_wait(&w->bell->rung, w->seen, TICK_NS);
+        if (busy)
+            set_slice(0);
         disarm(w);
         w->spin_from = 0;
         return 1;
     }
 
     int full = awake(w->crowd) > cpus();
+    if (full && ++w->spins % YIELDS_PER_CLOCK != 0
+        && !atomic_load_explicit(&strangers_busy, memory_order_relaxed)) {
+        sched_yield();
+        return 0;
+    }
     if (!full && ++w->spins % LOOKS_PER_CLOCK != 0) {
         gwi_cpu_relax();
         return 0;

@@ -26,8 +26,8 @@
  * woken: then we do not yield, and sleep after a shorter spin.
  *
  * If a process dies here: a bell keeps a sleeper too many, so that ringing it
- * costs a system call more; a crowd keeps one too many or too few until
- * gwi_crowd_forget().  Nothing waits for the dead.                           */
+ * costs a system call more; a crowd's counts may be off by one, which costs some
+ * spinning or some sleep.  Nothing waits for the dead.                           */
 #ifndef GWI_BASE_WAIT_H
 #define GWI_BASE_WAIT_H
 
@@ -43,7 +43,8 @@ _Static_assert(sizeof(gwi_bell) == 8, "a bell is shared between processes");
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "bells need lock-free atomics");
 
 typedef struct gwi_crowd {
-    _Atomic int32_t awake; /* how many processes of the job here are not asleep in a wait */
+    _Atomic int32_t members; /* processes of the job on this machine that have not left or died */
+    _Atomic int32_t awake;   /* how many of them are not asleep in a wait */
 } gwi_crowd;
 
 typedef struct gwi_waiter {

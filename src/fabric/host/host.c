@@ -183,7 +183,7 @@ static void ring_everybody(const gwi_host *host)
 {
     for (int rank = 0; rank < host->place.size; rank++)
         for (int lane = 0; lane < GWI_N_LANES; lane++)
-            gwi_bell_ring(gwi_host_bell(host, rank, lane));
+            gwi_host_ring(host, rank, lane);
 }
 
 void gwi_host_close(gwi_host *host)
@@ -272,7 +272,7 @@ void gwi_host_barrier_arrive(gwi_host *host)
         uint64_t before = atomic_fetch_add_explicit(&host->header->arrivals, 1, memory_order_seq_cst);
         if (before + 1 == host->barrier * size)
             for (int rank = 0; rank < host->place.size; rank++)
-                gwi_bell_ring(gwi_host_bell(host, rank, GWI_LANE_WORLD));
+                gwi_host_ring(host, rank, GWI_LANE_WORLD);
     }
     pthread_mutex_unlock(&host->lock);
 }
@@ -332,7 +332,7 @@ static void ring_node(const gwi_host *host)
     int first = host->place.node * host->place.node_size;
 
     for (int i = 0; i < host->place.local_size; i++)
-        gwi_bell_ring(gwi_host_bell(host, first + i, GWI_LANE_WORLD));
+        gwi_host_ring(host, first + i, GWI_LANE_WORLD);
 }
 
 /* The leader makes the extent and tells where it is, or why there is none. */

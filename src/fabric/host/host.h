@@ -128,7 +128,13 @@ int gwi_host_check(gwi_host *host);
 int gwi_host_segment_open(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment);
 void gwi_host_segment_close(gwi_host *host, gwi_segment *segment);
 
-/* The bell of a rank's lane. */
+/* Wake whoever of a rank waits on a lane. */
+static inline void gwi_host_ring(const gwi_host *host, int rank, int lane)
+{
+    gwi_bell_ring(&host->seats[rank].ports[lane].bell);
+}
+
+/* The bell of a rank's lane, to wait on. */
 static inline gwi_bell *gwi_host_bell(const gwi_host *host, int rank, int lane)
 {
     return &host->seats[rank].ports[lane].bell;

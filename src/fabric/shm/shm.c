@@ -89,7 +89,7 @@ static int shm_send(gwi_fabric *f, gwi_outgoing *out)
         /* A receiver that sleeps is woken once for a short message, early for a
          * long one. */
         if (given != GWI_RING_PART || out->sent >= EARLY_BYTES)
-            gwi_bell_ring(gwi_host_bell(s->host, out->peer, out->lane));
+            gwi_host_ring(s->host, out->peer, out->lane);
     } while (given == GWI_RING_PART);
     return given == GWI_RING_ALL;
 }
@@ -123,7 +123,7 @@ static int poll_one(struct shm *s, int lane, int source, gwi_deliver *deliver, v
     int n = gwi_ring_take(&s->lanes[lane].takers[source], source, deliver, ctx, &room);
 
     if (room)
-        gwi_bell_ring(gwi_host_bell(s->host, source, lane));
+        gwi_host_ring(s->host, source, lane);
     return n;
 }
 
@@ -158,7 +158,7 @@ static void shm_waiter_init(gwi_fabric *f, int lane, gwi_waiter *ret_waiter)
 
 static void shm_nudge(gwi_fabric *f, int lane)
 {
-    gwi_bell_ring(gwi_host_bell(self(f)->host, f->place.rank, lane));
+    gwi_host_ring(self(f)->host, f->place.rank, lane);
 }
 
 /* what the host does for us */
