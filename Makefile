@@ -11,7 +11,7 @@ BENCH ?=
 
 bin := .venv/bin
 
-.PHONY: help demo build test test-asan test-tsan test-clang bench format install uninstall clean
+.PHONY: help demo build test test-faults test-asan test-tsan test-clang bench format install uninstall clean
 
 help: ## show this list
 	@echo "Godwit $$(cat VERSION): distributed memory for PyTorch"
@@ -31,6 +31,9 @@ build: ## make .venv/bin/python and .venv/bin/godwit, with both MPIs where they 
 test: ## set up, then run all tests; the last line counts them
 	@tools/setup.sh test || { echo "0 passed, 1 failed"; exit 1; }
 	@$(bin)/python tools/test.py $(STAGES)
+
+test-faults: build ## kill -9 of a random rank at a random moment, 200 times
+	@GODWIT_FAULT_RUNS=200 $(bin)/python -m pytest -q -p no:cacheprovider tests/jobs/test_faults.py
 
 test-asan: ## the C unit tests under AddressSanitizer and UBSan
 	@tools/setup.sh test

@@ -41,7 +41,8 @@ extern "C" {
     X(EUNSUP,    -9,  Unsupported,      NotImplementedError, "not supported here")                 \
     X(EINTR,     -10, Interrupted,      InterruptedError,    "interrupted by a signal")            \
     X(EDISAGREE, -11, RanksDisagree,    RuntimeError,        "the ranks disagree")                 \
-    X(EAGAIN,    -12, NotNow,           BlockingIOError,     "not possible right now")
+    X(EAGAIN,    -12, NotNow,           BlockingIOError,     "not possible right now")             \
+    X(EBROKEN,   -13, BrokenMessage,    ConnectionError,     "what a rank sent makes no sense")
 
 #define GW_ERROR_ENUM(name, value, python, kind, text) GW_##name = (value),
 typedef enum gw_err { GW_OK = 0, GW_ERRORS(GW_ERROR_ENUM) } gw_err;
@@ -78,6 +79,12 @@ GW_API int gw_option_get(int index, gw_option_info *ret_info);
  * caller still wants to wait.  If it returns something else than 0 the wait
  * ends with GW_EINTR.  The Python module uses it for Ctrl-C.  NULL: none. */
 GW_API void gw_set_interrupt_check(int (*check)(void));
+
+/* A function that tells at which line of the program a thread is ("train.py:12 in
+ * main"), for tables of what the ranks are doing.  `thread` is a pthread_t.  It is
+ * called in a thread of the library, and only when somebody asks.  To be set
+ * before joining; NULL: none. */
+GW_API void gw_set_where(void (*where)(unsigned long thread, char *ret_text, size_t room));
 
 #ifdef __cplusplus
 }

@@ -7,8 +7,9 @@
  *          function says otherwise.
  * Threads  Any thread may call anything; messages from one thread to one peer
  *          stay in order.
- * Forking  A world is dead in a forked child: every call there fails with
- *          GW_ESTATE, and nothing the child does harms the parent's job.    */
+ * Forking  A world is dead in a forked child: calls there fail with GW_ESTATE,
+ *          but for gw_world_get_info(), which tells where the parent stands.
+ *          Nothing the child does harms the parent's job.                   */
 #ifndef GODWIT_WORLD_H
 #define GODWIT_WORLD_H
 

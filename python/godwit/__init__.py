@@ -14,6 +14,7 @@ Run it alone, or as four processes with `godwit run -n 4 program.py`.
 """
 
 from ._native import (
+    BrokenMessage,
     Error,
     Interrupted,
     InvalidType,
@@ -34,6 +35,7 @@ from .install import get_include, get_pkg_config_dir
 from .job import barrier, close, finalize, init, recv, send, world
 
 __all__ = [
+    "BrokenMessage",
     "Error",
     "Interrupted",
     "InvalidType",

@@ -42,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
                      help="cut the machine into virtual nodes of K processes")
 
     commands.add_parser("check", help="say whether jobs can run here, and how")
+    commands.add_parser("ps", help="show the jobs that run on this machine and what their ranks are doing")
     return parser
 
 
@@ -104,6 +105,15 @@ def _check() -> int:
         return 1
 
 
+def _ps() -> int:
+    jobs = _native.jobs()
+    for title, table in jobs:
+        print(f"{title}\n{table}\n")
+    if not jobs:
+        print("no job of yours runs on this machine")
+    return 0
+
+
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     program: list[str] = []
@@ -114,6 +124,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     options = parser.parse_args(words)
     if options.command == "check":
         return _check()
+    if options.command == "ps":
+        return _ps()
     if not program or program == ["-m"]:
         parser.error(f"run: which program?  usage: {RUN_USAGE}")
     return _run(options.n, options.node_size, program)

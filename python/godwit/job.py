@@ -47,7 +47,7 @@ def init(
     with _lock:
         if _world is not None and not _world.closed:
             _refuse_contradictions(_world, given)
-            return _world
+            return world()
         _world = _native.join(rank, size, job, node_size, timeout)
         settings = {name: value for name, _, value, _, _ in _native.options()}
         _joined_with = {
@@ -87,7 +87,10 @@ def world() -> World:
     """The world that init() joined, with rank, size, node, nodes, local_rank,
     local_size, fabric and reason."""
     joined = _joined()
-    joined.rank  # raises here and not later if the world cannot be used
+    joined.rank  # raises here and not later if the world was left
+    if joined.forked:
+        raise WrongState(f"this process was forked by rank {joined.rank} and is not part of the job; start "
+                         "processes with the method 'spawn', or join after forking")
     return joined
 
 

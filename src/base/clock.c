@@ -3,12 +3,27 @@
 
 #include <time.h>
 
-int64_t gwi_now_ns(void)
+static int64_t read_clock(clockid_t clock)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (int64_t)t.tv_sec * GWI_SECOND + t.tv_nsec;
+}
+
+int64_t gwi_now_ns(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+int64_t gwi_coarse_ns(void)
+{
+    return read_clock(CLOCK_MONOTONIC_COARSE);
+}
+
+void gwi_nap_ns(int64_t span_ns)
+{
+    nanosleep(&(struct timespec){span_ns / GWI_SECOND, span_ns % GWI_SECOND}, NULL);
 }
 
 int64_t gwi_deadline_ns(int64_t span_ns)

@@ -13,6 +13,12 @@
  * machine (CLOCK_MONOTONIC). */
 int64_t gwi_now_ns(void);
 
+/* The same clock, a few milliseconds late and several times cheaper. */
+int64_t gwi_coarse_ns(void);
+
+/* Sleep about so long; less if a signal comes. */
+void gwi_nap_ns(int64_t span_ns);
+
 /* now + span, but GWI_FOREVER instead of an overflow. */
 int64_t gwi_deadline_ns(int64_t span_ns);
 

@@ -35,6 +35,17 @@ static void seconds_that_do_not_fit_are_clamped(void **state)
     assert_true(gwi_seconds_to_ns((double)INFINITY) == GWI_FOREVER);
 }
 
-GWI_TESTS(cmocka_unit_test(time_never_goes_back),
+static void the_cheap_clock_is_the_same_but_a_little_late(void **state)
+{
+    (void)state;
+    int64_t cheap = gwi_coarse_ns(), exact = gwi_now_ns();
+
+    assert_true(cheap <= exact && exact - cheap < GWI_SECOND / 10);
+    gwi_nap_ns(30 * GWI_MS);
+    assert_true(gwi_coarse_ns() > cheap);
+}
+
+GWI_TESTS(cmocka_unit_test(the_cheap_clock_is_the_same_but_a_little_late),
+          cmocka_unit_test(time_never_goes_back),
           cmocka_unit_test(a_deadline_beyond_all_time_is_for_ever),
           cmocka_unit_test(seconds_that_do_not_fit_are_clamped))

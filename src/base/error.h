@@ -7,8 +7,8 @@
 
 #include <godwit/base.h>
 
-/* Record the sentence for this thread and return `err`.  A sentence longer than
- * 4 KB is cut. */
+/* Record the sentence for this thread and return `err`.  Without memory for the
+ * sentence there is none, and the number remains. */
 __attribute__((format(printf, 2, 3))) int gwi_fail(int err, const char *format, ...);
 
 /* The same for a failed system call: appends what errno says and returns

@@ -120,3 +120,17 @@ int gwi_interrupted(void)
 
     return check != NULL && check() != 0;
 }
+
+/* where the program is */
+
+static gwi_where_function *_Atomic where_hook;
+
+void gw_set_where(gwi_where_function *where)
+{
+    atomic_store(&where_hook, where);
+}
+
+gwi_where_function *gwi_where_hook(void)
+{
+    return atomic_load(&where_hook);
+}

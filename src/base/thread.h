@@ -3,6 +3,7 @@
 #define GWI_BASE_THREAD_H
 
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* A thread of the library.  It has a name (at most 15 characters, seen by top
@@ -31,5 +32,9 @@ void gwi_fork_hook_remove(void (*child)(void *), void *arg);
 
 /* Whether the function given to gw_set_interrupt_check() wants waits to end. */
 int gwi_interrupted(void);
+
+/* The function given to gw_set_where(), or NULL. */
+typedef void gwi_where_function(unsigned long thread, char *ret_text, size_t room);
+gwi_where_function *gwi_where_hook(void);
 
 #endif

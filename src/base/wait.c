@@ -74,6 +74,11 @@ void gwi_bell_ring_sleepers(gwi_bell *bell)
     syscall(SYS_futex, &bell->rung, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+void gwi_bell_sleep(gwi_bell *bell, uint32_t seen)
+{
+    syscall(SYS_futex, &bell->rung, FUTEX_WAIT, seen, NULL, NULL, 0);
+}
+
 void gwi_crowd_enter(gwi_crowd *crowd)
 {
     atomic_fetch_add_explicit(&crowd->members, 1, memory_order_relaxed);

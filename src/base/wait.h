@@ -66,6 +66,11 @@ static inline void gwi_bell_ring(gwi_bell *bell)
         gwi_bell_ring_sleepers(bell);
 }
 
+/* Sleep until `rung` is no longer `seen`; without spinning and unannounced, for a
+ * thread that has nothing else to do and is woken by gwi_bell_ring_sleepers()
+ * itself.  May return early. */
+void gwi_bell_sleep(gwi_bell *bell, uint32_t seen);
+
 static inline void gwi_waiter_init(gwi_waiter *w, gwi_bell *bell, gwi_crowd *crowd)
 {
     *w = (gwi_waiter){.bell = bell, .crowd = crowd};

@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CHECK_NS (500 * GWI_MS) /* a call that does not wait looks for deaths so often */
 #define STREAM_BYTES ((size_t)4 << 20) /* a message that fills the cache by itself is written past it */
 
 /* A message that nobody waited for when it came. */
@@ -62,6 +63,12 @@ struct gw_world {
     struct peer *peers;
     /* held by the thread that is in a barrier */
     pthread_mutex_t barrier_lock;
+    /* any thread; when the ranks were last looked after, as gwi_coarse_ns() */
+    _Atomic int64_t checked_ns;
+    /* the thread that entered a call last, for the witness */
+    _Atomic unsigned long caller;
+    gwi_witness witness;
+    int has_witness;
 };
 
 /* joining and leaving */
@@ -90,6 +97,16 @@ int gw_world_plan(const gw_world_options *opt, gw_world_info *ret_info, char *re
     return 0;
 }
 
+/* Asked in the witness's thread. */
+static void where(void *ctx, char *text, size_t room)
+{
+    gw_world *world = ctx;
+    gwi_where_function *hook = gwi_where_hook();
+
+    if (hook != NULL)
+        hook(atomic_load(&world->caller), text, room);
+}
+
 int gw_world_join(const gw_world_options *opt, gw_world **ret_world)
 {
     int err;
@@ -111,9 +128,17 @@ int gw_world_join(const gw_world_options *opt, gw_world **ret_world)
     world->generation = gwi_fork_generation();
     pthread_mutex_init(&world->lock, NULL);
     pthread_mutex_init(&world->barrier_lock, NULL);
+    if (gwi_where_hook() != NULL) {
+        err = gwi_witness_start(&world->witness, world->fabric->entry, where, world);
+        if (err < 0)
+            goto leave;
+        world->has_witness = 1;
+    }
     *ret_world = world;
     return 0;
 
+leave:
+    world->fabric->ops->leave(world->fabric);
 free_peers:
     free(world->peers);
 free_world:
@@ -126,6 +151,8 @@ void gw_world_close(gw_world *world)
     /* A forked child must not touch what it shares with its parent. */
     if (world == NULL || world->generation != gwi_fork_generation())
         return;
+    if (world->has_witness)
+        gwi_witness_stop(&world->witness);
     world->fabric->ops->leave(world->fabric);
     for (int rank = 0; rank < world->job.size; rank++)
         for (struct message *m = world->peers[rank].first, *next; m != NULL; m = next) {
@@ -151,10 +178,7 @@ static int check_process(const gw_world *world)
 int gw_world_get_info(const gw_world *world, gw_world_info *ret_info)
 {
     const gwi_place *p = &world->fabric->place;
-    int err = check_process(world);
 
-    if (err < 0)
-        return err;
     if (ret_info->size_bytes < sizeof *ret_info)
         return gwi_fail(GW_EINVAL, "size_bytes is %zu; set it to sizeof(gw_world_info)", ret_info->size_bytes);
     *ret_info = (gw_world_info){
@@ -164,15 +188,32 @@ int gw_world_get_info(const gw_world *world, gw_world_info *ret_info)
     return 0;
 }
 
-static int check_peer(const gw_world *world, int peer)
+/* A call begins: it is allowed, nobody has died, and the ledger knows of it.  A
+ * peer of -1 is all. */
+static int begin_call(gw_world *world, gwi_op op, int peer)
 {
+    gwi_fabric *f = world->fabric;
     int err = check_process(world);
 
     if (gwi_unlikely(err < 0))
         return err;
-    if (gwi_unlikely(peer < 0 || peer >= world->job.size))
+    if (gwi_unlikely(peer < -1 || peer >= world->job.size || (peer == -1 && op != GWI_OP_BARRIER)))
         return gwi_fail(GW_ERANGE, "peer is %d; ranks go from 0 to %d", peer, world->job.size - 1);
-    return 0;
+    int64_t now = gwi_ledger_enter(f->entry, op, peer);
+    atomic_store_explicit(&world->caller, pthread_self(), memory_order_relaxed);
+    if (gwi_unlikely(now - atomic_load_explicit(&world->checked_ns, memory_order_relaxed) > CHECK_NS)) {
+        atomic_store_explicit(&world->checked_ns, now, memory_order_relaxed);
+        err = f->ops->check(f);
+        if (err < 0)
+            gwi_ledger_leave(f->entry);
+    }
+    return err;
+}
+
+static int end_call(gw_world *world, int err)
+{
+    gwi_ledger_leave(world->fabric->entry);
+    return err;
 }
 
 /* what arrives */
@@ -287,32 +328,41 @@ struct wait {
     gwi_patience patience;
 };
 
-static int barrier_late(const gw_world *world)
+/* Who has not come: the peer, or whoever is missing at the barrier. */
+static const char *missing_text(const struct wait *w, char *text, size_t room)
 {
-    gwi_fabric *f = world->fabric;
-    int missing[GWI_RANKS_SHOWN];
-    char text[256];
-    int n = f->ops->barrier_missing(f, missing, GWI_RANKS_SHOWN);
+    gwi_fabric *f = w->world->fabric;
+    int missing[GWI_RANKS_SHOWN] = {w->peer};
+    int n = w->peer >= 0 ? 1 : f->ops->barrier_missing(f, missing, GWI_RANKS_SHOWN);
 
-    return gwi_fail(GW_ETIMEOUT, "%s did not arrive at the barrier within %g s; rank %d waited there",
-                    gwi_ranks_text(missing, n, text, sizeof text), (double)world->job.timeout_ns / 1e9,
-                    f->place.rank);
+    return gwi_ranks_text(missing, n, text, room);
+}
+
+/* A first line with who is missing, and a table of what everybody is doing. */
+static int time_out(const struct wait *w)
+{
+    gwi_fabric *f = w->world->fabric;
+    char missing[256], *table = NULL;
+    size_t n_bytes;
+
+    FILE *to = open_memstream(&table, &n_bytes);
+    if (to != NULL) {
+        f->ops->print_ledger(f, to);
+        fclose(to);
+    }
+    int err = gwi_fail(GW_ETIMEOUT, "%s did not come within %g s to %s, where rank %d waits\n%s",
+                       missing_text(w, missing, sizeof missing), (double)w->world->job.timeout_ns / 1e9, w->call,
+                       f->place.rank, table != NULL ? table : "");
+    free(table);
+    return err;
 }
 
 /* Say of a failed wait what it was for. */
 static int explain(const struct wait *w, int err)
 {
-    const gw_world *world = w->world;
-    int rank = world->fabric->place.rank;
-
     if (err == GW_EPEER)
-        return gwi_fail(err, "%s; rank %d was in %s", gw_last_error(), rank, w->call);
-    if (err != GW_ETIMEOUT)
-        return err;
-    if (w->peer < 0)
-        return barrier_late(world);
-    return gwi_fail(err, "rank %d did not answer within %g s; rank %d waited for it in %s", w->peer,
-                    (double)world->job.timeout_ns / 1e9, rank, w->call);
+        return gwi_fail(err, "%s; rank %d was in %s", gw_last_error(), w->world->fabric->place.rank, w->call);
+    return err == GW_ETIMEOUT ? time_out(w) : err;
 }
 
 /* Unlock, let time pass, lock.  As gwi_patience_pause(), with the sentence. */
@@ -326,8 +376,9 @@ static int pause_locked(struct wait *w)
         w->begun = 1;
     }
     int err = gwi_patience_pause(&w->patience);
+    err = err < 0 ? explain(w, err) : err;
     pthread_mutex_lock(&world->lock);
-    return err < 0 ? explain(w, err) : err;
+    return err;
 }
 
 static void end_wait(struct wait *w)
@@ -394,17 +445,17 @@ static int send_locked(gw_world *world, gwi_outgoing *out)
 int gw_world_send(gw_world *world, int peer, const void *bytes, size_t n_bytes)
 {
     gwi_outgoing out = {.peer = peer, .lane = GWI_LANE_WORLD, .bytes = bytes, .n_bytes = n_bytes};
-    int err = check_peer(world, peer);
+    int err = begin_call(world, GWI_OP_SEND, peer);
 
     if (err < 0)
         return err;
     err = check_fate(world, peer, "send");
-    if (err < 0)
-        return err;
-    pthread_mutex_lock(&world->lock);
-    err = send_locked(world, &out);
-    pthread_mutex_unlock(&world->lock);
-    return err;
+    if (err == 0) {
+        pthread_mutex_lock(&world->lock);
+        err = send_locked(world, &out);
+        pthread_mutex_unlock(&world->lock);
+    }
+    return end_call(world, err);
 }
 
 /* receiving */
@@ -486,7 +537,7 @@ static void end_receiving(gw_world *world, struct peer *p)
 
 int gw_world_peek(gw_world *world, int peer, size_t *ret_n_bytes)
 {
-    int err = check_peer(world, peer);
+    int err = begin_call(world, GWI_OP_RECV, peer);
 
     if (err < 0)
         return err;
@@ -500,7 +551,7 @@ int gw_world_peek(gw_world *world, int peer, size_t *ret_n_bytes)
         end_receiving(world, p);
     }
     pthread_mutex_unlock(&world->lock);
-    return err;
+    return end_call(world, err);
 }
 
 static int too_long(int peer, size_t n_bytes, size_t capacity)
@@ -527,7 +578,7 @@ static int take_kept(struct peer *p, int peer, void *buffer, size_t capacity, si
 
 int gw_world_recv(gw_world *world, int peer, void *buffer, size_t capacity, size_t *ret_n_bytes)
 {
-    int err = check_peer(world, peer);
+    int err = begin_call(world, GWI_OP_RECV, peer);
 
     if (err < 0)
         return err;
@@ -547,7 +598,7 @@ int gw_world_recv(gw_world *world, int peer, void *buffer, size_t capacity, size
         end_receiving(world, p);
     }
     pthread_mutex_unlock(&world->lock);
-    return err;
+    return end_call(world, err);
 }
 
 /* the barrier */
@@ -582,7 +633,7 @@ static int barrier_locked(gw_world *world)
 
 int gw_world_barrier(gw_world *world)
 {
-    int err = check_process(world);
+    int err = begin_call(world, GWI_OP_BARRIER, -1);
 
     if (err < 0)
         return err;
@@ -591,5 +642,5 @@ int gw_world_barrier(gw_world *world)
     err = barrier_locked(world);
     pthread_mutex_unlock(&world->lock);
     pthread_mutex_unlock(&world->barrier_lock);
-    return err;
+    return end_call(world, err);
 }

@@ -210,6 +210,31 @@ static void a_death_ends_every_wait_with_the_rank_named(void **state)
         assert_int_equal(all.statuses[rank], rank == 1 ? SIGKILL : 0);
 }
 
+static void look_away(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+
+    REQUIRE(gw_world_barrier(world) == 0);
+    if (rank == 1)
+        raise(SIGKILL);
+    usleep(1000 * 1000); /* nobody is in a call meanwhile */
+    int err = gw_world_send(world, 2 - rank, "x", 1);
+    REQUIRE(err == GW_EPEER && strncmp(gw_last_error(), "rank 1 ", 7) == 0);
+    usleep(300 * 1000);
+    gw_world_close(world);
+}
+
+static void the_next_call_after_a_death_fails_even_if_it_need_not_wait(void **state)
+{
+    (void)state;
+    struct processes all;
+
+    start_processes(&all, 3, look_away);
+    wait_for_processes(&all);
+    for (int rank = 0; rank < 3; rank++)
+        assert_int_equal(all.statuses[rank], rank == 1 ? SIGKILL : 0);
+}
+
 static void come_late(const struct processes *all, int rank)
 {
     gw_world *world = join_within(all, rank, 0.5);
@@ -220,7 +245,7 @@ static void come_late(const struct processes *all, int rank)
         usleep(1200 * 1000);
     } else {
         REQUIRE(gw_world_recv(world, 2, &byte, 1, &n) == GW_ETIMEOUT && saw("rank 2") && n == 77);
-        REQUIRE(gw_world_barrier(world) == GW_ETIMEOUT && saw("rank 2 did not arrive"));
+        REQUIRE(gw_world_barrier(world) == GW_ETIMEOUT && saw("rank 2 did not come"));
     }
     int err;
     while ((err = gw_world_barrier(world)) == GW_ETIMEOUT)
@@ -315,7 +340,7 @@ static void have_children(const struct processes *all, int rank)
     if (child == 0) {
         gw_world_info info = {.size_bytes = sizeof info};
         size_t n;
-        REQUIRE(gw_world_get_info(world, &info) == GW_ESTATE);
+        REQUIRE(gw_world_get_info(world, &info) == 0 && info.rank == rank);
         REQUIRE(gw_world_send(world, 0, "x", 1) == GW_ESTATE && saw("forked from rank"));
         REQUIRE(gw_world_recv(world, 0, &n, sizeof n, &n) == GW_ESTATE);
         REQUIRE(gw_world_barrier(world) == GW_ESTATE);
@@ -400,6 +425,7 @@ GWI_TESTS(cmocka_unit_test(messages_go_around_the_ring), cmocka_unit_test(all_se
           cmocka_unit_test(ranks_that_do_not_exist_are_refused),
           cmocka_unit_test(what_was_sent_before_leaving_arrives_and_then_waits_fail),
           cmocka_unit_test(a_death_ends_every_wait_with_the_rank_named),
+          cmocka_unit_test(the_next_call_after_a_death_fails_even_if_it_need_not_wait),
           cmocka_unit_test(a_wait_that_takes_too_long_names_the_missing_and_can_go_on),
           cmocka_unit_test(an_interrupted_send_leaves_no_half_message),
           cmocka_unit_test(an_interrupted_recv_loses_nothing),

@@ -14,9 +14,11 @@
 
 #include "base/error.h"
 #include "base/wait.h"
+#include "fabric/ledger.h"
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 typedef struct gwi_fabric gwi_fabric;
 struct gwi_job;
@@ -101,6 +103,10 @@ struct gwi_fabric_ops {
     /* What is known of a rank; a cheap look that finds no new deaths. */
     gwi_fate (*fate)(gwi_fabric *f, int rank);
 
+    /* Write a table of what every rank is doing, a line each, no newline at the
+     * end.  Waits up to half a second for answers. */
+    void (*print_ledger)(gwi_fabric *f, FILE *to);
+
     /* Look for deaths on this machine.  May make a system call.  Returns 0, or
      * GW_EPEER with a sentence that names the rank if any rank is dead. */
     int (*check)(gwi_fabric *f);
@@ -120,6 +126,7 @@ struct gwi_fabric_ops {
 struct gwi_fabric {
     const struct gwi_fabric_ops *ops;
     gwi_place place;
+    gwi_entry *entry; /* what this process is doing, seen by the others */
 };
 
 /* Join the job that `job` describes.  Collective. */

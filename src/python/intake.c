@@ -40,47 +40,69 @@ void gwi_intake_close(gwi_intake *intake)
         call_deleter(intake);
 }
 
-/* Strides of a dense tensor, row by row, for objects that give none. */
-static void dense_strides(gwi_intake *intake)
+/* The sentence for what is wrong with a layout; 0 if nothing is.  What takes
+ * more than the layout to say, the callers say themselves. */
+static int refuse_layout(const struct visit *visit, const gwi_layout *layout, gwi_fault fault)
 {
-    int64_t stride = intake->item_bytes;
+    gwi_state *state = visit->state;
+    const gwi_need *need = visit->need;
+    int negative = 0;
 
-    for (int i = intake->ndim; i-- > 0;) {
-        intake->stride_bytes[i] = stride;
-        stride *= intake->shape[i];
+    switch (fault) {
+    case GWI_FAULT_NO_SHAPE:
+        return gwi_refuse(state, GW_EINVAL, need, "it has dimensions but does not tell their sizes");
+    case GWI_FAULT_SIZE:
+        while (layout->shape[negative] >= 0)
+            negative++;
+        return gwi_refuse(state, GW_EINVAL, need, "dimension %d has size %lld", negative,
+                          (long long)layout->shape[negative]);
+    case GWI_FAULT_TOO_LARGE:
+        return gwi_refuse(state, GW_EINVAL, need,
+                          "its shape and strides reach out of memory; pass a plain tensor");
+    case GWI_FAULT_NO_MEMORY:
+        return gwi_refuse(state, GW_ETYPE, need,
+                          "it has entries but no memory, as a fake or wrapped tensor has; pass "
+                          "a plain tensor");
+    case GWI_FAULT_MISALIGNED:
+        return gwi_refuse_strides(state, layout, need,
+                                  "its entries do not lie at multiples of their size",
+                                  "pass a copy");
+    case GWI_FAULT_NOT_DENSE:
+        return gwi_refuse_strides(state, layout, need, "it is not contiguous",
+                                  "call .contiguous() or np.ascontiguousarray() first");
+    case GWI_FAULT_SHARED:
+        return gwi_refuse_strides(state, layout, need,
+                                  "it is to be written to, but some entries share their memory",
+                                  "pass a copy");
+    default:
+        return 0;
     }
 }
 
-static void set_dtype(gwi_intake *intake, int dtype)
+/* Set the dimensions, as gwi_layout_set_dims(). */
+static int set_dims(const struct visit *visit, long long ndim, const int64_t *shape,
+                    const int64_t *strides, int64_t unit, gwi_intake *intake)
 {
-    intake->dtype = (uint8_t)dtype;
-    intake->item_bytes = gwi_dtype_table[dtype].bytes;
+    gwi_fault fault = gwi_layout_set_dims(&intake->layout, ndim, shape, strides, unit);
+
+    if (fault == GWI_FAULT_DIMS)
+        return gwi_refuse_dims(visit->state, ndim, visit->need);
+    return refuse_layout(visit, &intake->layout, fault);
 }
 
 /* ---- DLPack --------------------------------------------------------------- */
 
 static int read_dlpack(const struct visit *visit, const dl_tensor *tensor, gwi_intake *intake)
 {
-    if (tensor->device_type != DL_CPU && tensor->device_type != DL_CUDA_HOST &&
-        tensor->device_type != DL_ROCM_HOST)
-        return gwi_refuse_device(visit->state, visit->object, tensor->device_type, visit->need);
-    if (tensor->ndim < 0 || tensor->ndim > GWI_MAX_DIMS)
-        return gwi_refuse_dims(visit->state, tensor->ndim, visit->need);
-    int dtype = gwi_dtype_from_dlpack(tensor->dtype_code, tensor->dtype_bits, tensor->dtype_lanes);
-    if (dtype < 0)
-        return gwi_refuse_unknown_dtype(visit->state, visit->object, "DLPack", visit->need);
+    gwi_fault fault = gwi_layout_from_dlpack(tensor, &intake->layout);
 
-    set_dtype(intake, dtype);
-    intake->data = tensor->data != NULL ? (char *)tensor->data + tensor->byte_offset : NULL;
-    intake->ndim = tensor->ndim;
-    for (int i = 0; i < tensor->ndim; i++)
-        intake->shape[i] = tensor->shape[i];
-    if (tensor->strides == NULL)
-        dense_strides(intake);
-    else
-        for (int i = 0; i < tensor->ndim; i++)
-            intake->stride_bytes[i] = tensor->strides[i] * intake->item_bytes;
-    return 0;
+    if (fault == GWI_FAULT_DEVICE)
+        return gwi_refuse_device(visit->state, visit->object, tensor->device_type, visit->need);
+    if (fault == GWI_FAULT_DTYPE)
+        return gwi_refuse_unknown_dtype(visit->state, visit->object, "DLPack", visit->need);
+    if (fault == GWI_FAULT_DIMS)
+        return gwi_refuse_dims(visit->state, tensor->ndim, visit->need);
+    return refuse_layout(visit, &intake->layout, fault);
 }
 
 /* Takes ownership of `managed`. */
@@ -208,18 +230,18 @@ static int read_torch_dtype(const struct visit *visit, gwi_intake *intake)
         i++;
     if (i == GWI_N_DTYPES)
         return gwi_refuse_unknown_dtype(visit->state, visit->object, "", visit->need);
-    set_dtype(intake, i);
+    gwi_layout_set_dtype(&intake->layout, i);
     return 0;
 }
 
-/* The numbers of a tuple, each times `factor`.  Takes the reference. */
-static int read_tuple(PyObject *tuple, int ndim, int64_t factor, int64_t *ret_numbers)
+/* The numbers of a tuple.  Takes the reference. */
+static int read_tuple(PyObject *tuple, Py_ssize_t n, int64_t *ret_numbers)
 {
     if (tuple == NULL)
         return -1;
-    for (int i = 0; i < ndim; i++) {
+    for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *item = PyTuple_GetItem(tuple, i);
-        ret_numbers[i] = item != NULL ? PyLong_AsLongLong(item) * factor : 0;
+        ret_numbers[i] = item != NULL ? PyLong_AsLongLong(item) : 0;
     }
     Py_DECREF(tuple);
     return PyErr_Occurred() ? -1 : 0;
@@ -227,6 +249,7 @@ static int read_tuple(PyObject *tuple, int ndim, int64_t factor, int64_t *ret_nu
 
 static int read_torch_shape(const struct visit *visit, gwi_intake *intake)
 {
+    int64_t sizes[GWI_MAX_DIMS], strides[GWI_MAX_DIMS];
     PyObject *shape = PyObject_GetAttr(visit->object, visit->state->intake.names.shape);
     Py_ssize_t ndim = shape != NULL ? PyTuple_Size(shape) : -1;
 
@@ -234,12 +257,13 @@ static int read_torch_shape(const struct visit *visit, gwi_intake *intake)
         Py_XDECREF(shape);
         return ndim < 0 ? -1 : gwi_refuse_dims(visit->state, ndim, visit->need);
     }
-    intake->ndim = (int32_t)ndim;
-    if (read_tuple(shape, intake->ndim, 1, intake->shape) < 0)
+    if (read_tuple(shape, ndim, sizes) < 0)
         return -1;
     PyObject *stride = PyObject_CallMethodObjArgs(visit->object, visit->state->intake.names.stride,
                                                   NULL);
-    return read_tuple(stride, intake->ndim, intake->item_bytes, intake->stride_bytes);
+    if (read_tuple(stride, ndim, strides) < 0)
+        return -1;
+    return set_dims(visit, ndim, sizes, strides, intake->layout.item_bytes, intake);
 }
 
 static int read_torch_pointer(const struct visit *visit, gwi_intake *intake)
@@ -249,7 +273,7 @@ static int read_torch_pointer(const struct visit *visit, gwi_intake *intake)
 
     if (address == NULL)
         return -1;
-    intake->data = PyLong_AsVoidPtr(address);
+    intake->layout.data = PyLong_AsVoidPtr(address);
     Py_DECREF(address);
     return PyErr_Occurred() ? -1 : 0;
 }
@@ -283,12 +307,12 @@ static int take_torch(const struct visit *visit, gwi_intake *intake)
  * of one: it skips the real parts, so every stride is an even number of entries.
  * Not found are those that as_strided() lays over the real parts as well, and
  * what PyTorch's private _neg_view() makes. */
-static bool may_be_negated(const gwi_intake *intake)
+static bool may_be_negated(const gwi_layout *layout)
 {
-    if (gwi_dtype_table[intake->dtype].dl_code != DL_FLOAT)
+    if (gwi_dtype_table[layout->dtype].dl_code != DL_FLOAT)
         return false;
-    for (int i = 0; i < intake->ndim; i++)
-        if (intake->shape[i] > 1 && intake->stride_bytes[i] % (2 * intake->item_bytes) != 0)
+    for (int i = 0; i < layout->ndim; i++)
+        if (layout->shape[i] > 1 && layout->stride_bytes[i] % (2 * layout->item_bytes) != 0)
             return false;
     return true;
 }
@@ -311,12 +335,12 @@ static int check_torch_mark(const struct visit *visit, PyObject *method, const c
 /* PyTorch may mark a view as conjugated or negated and leave memory as it was,
  * and not every export minds the mark.  To ask costs more than all the rest of
  * an intake, so only those are asked that can have one. */
-static int check_torch_marks(const struct visit *visit, const gwi_intake *intake)
+static int check_torch_marks(const struct visit *visit, const gwi_layout *layout)
 {
-    if (gwi_dtype_table[intake->dtype].dl_code == DL_COMPLEX)
+    if (gwi_dtype_table[layout->dtype].dl_code == DL_COMPLEX)
         return check_torch_mark(visit, visit->state->intake.names.is_conj, "conjugated",
                                 ".resolve_conj()");
-    if (may_be_negated(intake))
+    if (may_be_negated(layout))
         return check_torch_mark(visit, visit->state->intake.names.is_neg, "negated",
                                 ".resolve_neg()");
     return 0;
@@ -342,8 +366,6 @@ static int read_buffer(const struct visit *visit, int dtype, gwi_intake *intake)
 {
     const Py_buffer *buffer = &intake->held.buffer;
 
-    if (buffer->ndim > GWI_MAX_DIMS)
-        return gwi_refuse_dims(visit->state, buffer->ndim, visit->need);
     if (dtype == GWI_DTYPE_FOREIGN_ORDER)
         return gwi_refuse(visit->state, GW_ETYPE, visit->need,
                           "its bytes are in the other order (format '%s'); convert it, for "
@@ -352,18 +374,12 @@ static int read_buffer(const struct visit *visit, int dtype, gwi_intake *intake)
     if (dtype < 0)
         return gwi_refuse_unknown_dtype(visit->state, visit->object, buffer->format, visit->need);
 
-    set_dtype(intake, dtype);
-    intake->data = buffer->buf;
-    intake->ndim = buffer->ndim;
+    gwi_layout_set_dtype(&intake->layout, dtype);
+    intake->layout.data = buffer->buf;
     intake->writable = !buffer->readonly;
-    for (int i = 0; i < buffer->ndim; i++)
-        intake->shape[i] = buffer->shape[i];
-    if (buffer->strides == NULL)
-        dense_strides(intake);
-    else
-        for (int i = 0; i < buffer->ndim; i++)
-            intake->stride_bytes[i] = buffer->strides[i];
-    return 0;
+    static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "shapes are read as they lie");
+    return set_dims(visit, buffer->ndim, (const int64_t *)buffer->shape,
+                    (const int64_t *)buffer->strides, 1, intake);
 }
 
 /* `dtype` as the object said elsewhere, or GWI_DTYPE_UNKNOWN to read the format. */
@@ -464,62 +480,28 @@ static int take_buffer(const struct visit *visit, gwi_intake *intake)
 
 /* ---- what a use needs ------------------------------------------------------- */
 
-/* Walk the dimensions once from the last: count the entries, and find out
- * whether they are dense, distinct in memory, and aligned. */
-static int check_layout(const struct visit *visit, gwi_intake *intake)
+static int check_layout(const struct visit *visit, gwi_layout *layout)
 {
     unsigned flags = visit->need->flags;
-    int64_t align_mask = gwi_dtype_table[intake->dtype].align - 1;
-    int64_t misaligned = (intptr_t)intake->data & align_mask;
-    int64_t n = 1;
-    bool dense = true, shared = false;
+    unsigned wishes = ((flags & GWI_CONTIGUOUS) != 0 ? GWI_LAYOUT_DENSE : 0) |
+                      ((flags & GWI_WRITABLE) != 0 ? GWI_LAYOUT_DISTINCT : 0);
 
-    for (int i = intake->ndim; i-- > 0;) {
-        int64_t size = intake->shape[i], stride = intake->stride_bytes[i];
-        if (size < 0)
-            return gwi_refuse(visit->state, GW_EINVAL, visit->need, "dimension %d has size %lld", i,
-                              (long long)size);
-        if (size != 1) {
-            dense &= stride == n * intake->item_bytes;
-            shared |= stride == 0;
-            misaligned |= stride & align_mask;
-        }
-        n *= size;
-    }
-    intake->n = n;
-    if (n == 0)
-        return 0;
-    if (intake->data == NULL)
-        return gwi_refuse(visit->state, GW_ETYPE, visit->need,
-                          "it has entries but no memory, as a fake or wrapped tensor has; pass "
-                          "a plain tensor");
-    if (misaligned)
-        return gwi_refuse_strides(visit->state, intake, visit->need,
-                                  "its entries do not lie at multiples of their size",
-                                  "pass a copy");
-    if (!dense && (flags & GWI_CONTIGUOUS) != 0)
-        return gwi_refuse_strides(visit->state, intake, visit->need, "it is not contiguous",
-                                  "call .contiguous() or np.ascontiguousarray() first");
-    if (shared && (flags & GWI_WRITABLE) != 0)
-        return gwi_refuse_strides(visit->state, intake, visit->need,
-                                  "it is to be written to, but some entries share their memory",
-                                  "pass a copy");
-    return 0;
+    return refuse_layout(visit, layout, gwi_layout_check(layout, wishes));
 }
 
 static int check_need(const struct visit *visit, gwi_intake *intake)
 {
     const gwi_need *need = visit->need;
 
-    if (need->dtypes != 0 && (need->dtypes & GWI_DTYPE_BIT(intake->dtype)) == 0)
-        return gwi_refuse_dtype(visit->state, intake, need);
-    if (check_layout(visit, intake) < 0)
+    if (need->dtypes != 0 && (need->dtypes & GWI_DTYPE_BIT(intake->layout.dtype)) == 0)
+        return gwi_refuse_dtype(visit->state, &intake->layout, need);
+    if (check_layout(visit, &intake->layout) < 0)
         return -1;
     if ((need->flags & GWI_WRITABLE) != 0 && !intake->writable)
         return gwi_refuse(visit->state, GW_EINVAL, need,
                           "it is to be written to, but is read-only; pass a copy");
     if (visit->route.is_torch) {
-        if (check_torch_marks(visit, intake) < 0)
+        if (check_torch_marks(visit, &intake->layout) < 0)
             return -1;
         if ((need->flags & GWI_NO_GRAD) != 0)
             return check_grad(visit);

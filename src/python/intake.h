@@ -13,10 +13,11 @@
  * what it is and what to do.
  *
  * Owning   From open to close the memory is borrowed from the object, and a
- *          reference is held; meanwhile the gwi_intake stays where it is.  With GWI_KEEP the memory
- * itself is held, so it stays even if the tensor is given another (`t.data = other`). Failing  -1
- * with an exception; then there is nothing to close. Threads  With the GIL held; `data` may be used
- * without it.                 */
+ *          reference is held; meanwhile the gwi_intake stays where it is.  With
+ *          GWI_KEEP the memory itself is held, so it stays even if the tensor
+ *          is given another (`t.data = other`).
+ * Failing  -1 with an exception; then there is nothing to close.
+ * Threads  With the GIL held; the memory may be used without it.             */
 #ifndef GWI_PYTHON_INTAKE_H
 #define GWI_PYTHON_INTAKE_H
 
@@ -25,12 +26,9 @@
 
 #include <stdbool.h>
 
-#include "dlpack.h"
-#include "dtype.h"
+#include "layout.h"
 
 typedef struct gwi_state gwi_state;
-
-#define GWI_MAX_DIMS 8 /* more are refused */
 
 enum {
     GWI_WRITABLE = 1,   /* will be written to */
@@ -47,11 +45,7 @@ typedef struct gwi_need {
 } gwi_need;
 
 typedef struct gwi_intake {
-    void *data; /* of the first entry; may be NULL if there are none */
-    int64_t n;  /* entries */
-    int32_t ndim;
-    uint8_t dtype; /* gwi_dtype */
-    uint8_t item_bytes;
+    gwi_layout layout;
     bool writable;
 
     uint8_t held_as; /* which of `held`; private, as it is */
@@ -61,9 +55,6 @@ typedef struct gwi_intake {
         dl_managed_versioned *versioned;
         Py_buffer buffer;
     } held;
-
-    int64_t shape[GWI_MAX_DIMS];
-    int64_t stride_bytes[GWI_MAX_DIMS];
 } gwi_intake;
 
 int gwi_intake_open(gwi_state *state, PyObject *object, const gwi_need *need,

@@ -36,6 +36,7 @@ extern const gwi_part gwi_errors_part;
 extern const gwi_part gwi_intake_part;
 extern const gwi_part gwi_world_part;
 extern const gwi_part gwi_launch_part;
+extern const gwi_part gwi_jobs_part;
 extern const gwi_part gwi_probe_part;
 
 /* For PyMethodDef: CPython calls each function with the arguments that its

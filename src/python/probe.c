@@ -57,11 +57,13 @@ static PyObject *tuple_of(const int64_t *number, int n)
 
 static PyObject *dict_of(const gwi_intake *intake)
 {
+    const gwi_layout *layout = &intake->layout;
+
     return Py_BuildValue(
-        "{sNsssNsNsLsisN}", "address", PyLong_FromVoidPtr(intake->data), "dtype",
-        gwi_dtype_table[intake->dtype].name, "shape", tuple_of(intake->shape, intake->ndim),
-        "strides", tuple_of(intake->stride_bytes, intake->ndim), "n", (long long)intake->n,
-        "itemsize", (int)intake->item_bytes, "writable", PyBool_FromLong(intake->writable));
+        "{sNsssNsNsLsisN}", "address", PyLong_FromVoidPtr(layout->data), "dtype",
+        gwi_dtype_table[layout->dtype].name, "shape", tuple_of(layout->shape, layout->ndim),
+        "strides", tuple_of(layout->stride_bytes, layout->ndim), "n", (long long)layout->n,
+        "itemsize", (int)layout->item_bytes, "writable", PyBool_FromLong(intake->writable));
 }
 
 static PyObject *describe(PyObject *module, PyObject *args, PyObject *keywords)
@@ -116,15 +118,15 @@ free_intake:
 }
 
 /* Copy entry after entry, in row-major order, to `to`. */
-static void copy_out(const gwi_intake *intake, int dim, const char *from, char **to)
+static void copy_out(const gwi_layout *layout, int dim, const char *from, char **to)
 {
-    if (dim == intake->ndim) {
-        memcpy(*to, from, intake->item_bytes);
-        *to += intake->item_bytes;
+    if (dim == layout->ndim) {
+        memcpy(*to, from, layout->item_bytes);
+        *to += layout->item_bytes;
         return;
     }
-    for (int64_t i = 0; i < intake->shape[dim]; i++)
-        copy_out(intake, dim + 1, from + i * intake->stride_bytes[dim], to);
+    for (int64_t i = 0; i < layout->shape[dim]; i++)
+        copy_out(layout, dim + 1, from + i * layout->stride_bytes[dim], to);
 }
 
 static PyObject *held_bytes(PyObject *module, PyObject *capsule)
@@ -133,10 +135,10 @@ static PyObject *held_bytes(PyObject *module, PyObject *capsule)
     const gwi_intake *intake = PyCapsule_GetPointer(capsule, HELD);
     if (intake == NULL)
         return NULL;
-    PyObject *bytes = PyBytes_FromStringAndSize(NULL, intake->n * intake->item_bytes);
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, intake->layout.n * intake->layout.item_bytes);
     char *to = bytes != NULL ? PyBytes_AsString(bytes) : NULL;
     if (to != NULL)
-        copy_out(intake, 0, intake->data, &to);
+        copy_out(&intake->layout, 0, intake->layout.data, &to);
     return bytes;
 }
 

@@ -96,14 +96,14 @@ static const char *tuple_text(const int64_t *number, int n, size_t text_bytes, c
     return text;
 }
 
-int gwi_refuse_strides(const gwi_state *state, const gwi_intake *intake, const gwi_need *need,
+int gwi_refuse_strides(const gwi_state *state, const gwi_layout *layout, const gwi_need *need,
                        const char *problem, const char *advice)
 {
     char shape[GWI_MAX_DIMS * 24], strides[GWI_MAX_DIMS * 24];
 
     return gwi_refuse(state, GW_EINVAL, need, "%s (shape %s, strides in bytes %s); %s", problem,
-                      tuple_text(intake->shape, intake->ndim, sizeof shape, shape),
-                      tuple_text(intake->stride_bytes, intake->ndim, sizeof strides, strides),
+                      tuple_text(layout->shape, layout->ndim, sizeof shape, shape),
+                      tuple_text(layout->stride_bytes, layout->ndim, sizeof strides, strides),
                       advice);
 }
 
@@ -129,7 +129,7 @@ int gwi_refuse_unknown_dtype(const gwi_state *state, PyObject *object, const cha
     return -1;
 }
 
-int gwi_refuse_dtype(const gwi_state *state, const gwi_intake *intake, const gwi_need *need)
+int gwi_refuse_dtype(const gwi_state *state, const gwi_layout *layout, const gwi_need *need)
 {
     char allowed[GWI_N_DTYPES * 16] = "";
     size_t used = 0;
@@ -145,7 +145,7 @@ int gwi_refuse_dtype(const gwi_state *state, const gwi_intake *intake, const gwi
     return gwi_refuse(state, GW_ETYPE, need,
                       "its entries are %s and must be %s; convert it with .to(torch.%s) or "
                       ".astype('%s')",
-                      gwi_dtype_table[intake->dtype].name, allowed, first, first);
+                      gwi_dtype_table[layout->dtype].name, allowed, first, first);
 }
 
 int gwi_refuse_device(const gwi_state *state, PyObject *object, int dl_device, const gwi_need *need)

@@ -5,6 +5,7 @@
  * first.  The fields of a World are read and written under the GIL.          */
 #include "module.h"
 #include "interrupt.h"
+#include "where.h"
 
 #include <godwit/world.h>
 
@@ -253,8 +254,11 @@ static void world_dealloc(World *self)
 {
     PyTypeObject *type = Py_TYPE((PyObject *)self);
 
-    if (self->world != NULL && self->pid == getpid())
-        gw_world_close(self->world);
+    if (self->world != NULL && self->pid == getpid()) {
+        /* The library's witness may just be waiting for the GIL. */
+        Py_BEGIN_ALLOW_THREADS gw_world_close(self->world);
+        Py_END_ALLOW_THREADS
+    }
     sem_destroy(&self->all_outside);
     PyObject_Free(self);
     Py_DECREF((PyObject *)type);
@@ -265,10 +269,6 @@ static void world_dealloc(World *self)
 static int get_info(World *self, gw_world_info *ret_info)
 {
     *ret_info = (gw_world_info){.size_bytes = sizeof *ret_info};
-    if (self->pid != getpid())
-        return gwi_raise(state_of(self), GW_ESTATE,
-                         "this process was forked by one that had joined a job, and is no part "
-                         "of it; start processes with the method 'spawn', or join after forking");
     if (enter(self) < 0)
         return -1;
     return leave(self, gw_world_get_info(self->world, ret_info));
@@ -296,6 +296,12 @@ static PyObject *get_closed(World *self, void *unused)
 {
     (void)unused;
     return PyBool_FromLong(self->world == NULL || self->closing);
+}
+
+static PyObject *get_forked(World *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(self->pid != getpid());
 }
 
 static PyObject *world_repr(World *self)
@@ -392,6 +398,8 @@ static PyGetSetDef world_fields[] = {
     TEXT(fabric, "How the processes talk: 'shm' on one machine."),
     TEXT(reason, "Why this fabric and these numbers, in one line."),
     {"closed", GETTER(get_closed), NULL, "Whether this process has left.", NULL},
+    {"forked", GETTER(get_forked), NULL, "Whether this process was forked from the one that joined.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -433,6 +441,7 @@ static int exec(PyObject *module)
     if (state->world_type == NULL)
         return -1;
     gwi_interrupt_install();
+    gwi_where_install();
     return PyModule_AddObjectRef(module, "World", state->world_type);
 }
 

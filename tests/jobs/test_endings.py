@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import BIN, assert_no_more_than, job_environment, run, traces
+from processes import BIN, assert_no_more_than, job_environment, run, traces
 
 TALK = """
 import sys, time

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import BIN, job_environment, run
+from processes import BIN, job_environment, run
 
 import godwit
 

@@ -20,6 +20,7 @@ KINDS = {
     "Interrupted": InterruptedError,
     "RanksDisagree": RuntimeError,
     "NotNow": BlockingIOError,
+    "BrokenMessage": ConnectionError,
 }
 
 

@@ -453,6 +453,11 @@ def test_memory_elsewhere_is_refused_with_its_device():
     (dict(bits=4), godwit.InvalidType, "not supported"),
     (dict(shape=(-1,)), godwit.InvalidValue, "size -1"),
     (dict(address=0), godwit.InvalidType, "no memory"),
+    (dict(shape=(2**62, 2**62), strides=None), godwit.InvalidValue, "reach out of memory"),
+    (dict(shape=(2**32, 2**32), strides=(0, 0)), godwit.InvalidValue, "reach out of memory"),
+    (dict(strides=(2**61,)), godwit.InvalidValue, "reach out of memory"),
+    (dict(strides=(-2**60,)), godwit.InvalidValue, "reach out of memory"),
+    (dict(byte_offset=2**64 - 8), godwit.InvalidValue, "reach out of memory"),
 ])
 def test_odd_dlpack_memory_is_refused_and_given_back(change, kind, words):
     memory = array.array("d", range(8))
@@ -555,13 +560,17 @@ def test_taking_in_leaves_no_memory_behind():
         gc.collect()
         return sys.getallocatedblocks()
 
+    def growth():
+        before = blocks()
+        for _ in range(500):
+            work()
+        return blocks() - before
+
     for _ in range(20):
         work()
-    before = blocks()
-    for _ in range(500):
-        work()
-    # One block lost at a single kind of intake would be 500.
-    assert blocks() - before < 250
+    # One block lost at a single kind of intake would be 500, every time; threads of PyTorch that
+    # still warm up may take some as well, but not every time.
+    assert min(growth() for _ in range(3)) < 250
 
 
 def test_what_is_held_stays_until_it_is_given_back():

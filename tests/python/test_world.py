@@ -186,7 +186,7 @@ def test_a_forked_child_gets_a_clear_error_and_harms_nothing(program):
         child = os.fork()
         if child == 0:
             calls = (godwit.init, godwit.world, godwit.barrier, lambda: godwit.send(0, b""),
-                     lambda: godwit.recv(0), lambda: w.rank)
+                     lambda: godwit.recv(0), w.barrier)
             for call in calls:
                 try:
                     call()
@@ -194,6 +194,7 @@ def test_a_forked_child_gets_a_clear_error_and_harms_nothing(program):
                 except godwit.WrongState as error:
                     assert "fork" in str(error), error
                     print("refused")
+            assert w.forked and w.rank == 0  # where the parent stands may be read
             repr(w)
             godwit.close()
             sys.exit(0)     # with exit functions

@@ -96,22 +96,26 @@ static int watch_others(gwi_host *host)
     return 0;
 }
 
-static int map_file(gwi_host *host, const gwi_job *job)
+int gwi_host_map(gwi_host *host)
 {
-    int nodes = gwi_place_of(0, job->size, job->node_size).nodes;
     void *base;
+    int err = gwi_arena_map(host->fd, 0, SEATS_AT, &base);
 
-    host->mapped_bytes = whole_bytes(job->size, nodes);
-    int err = gwi_arena_map(host->fd, 0, host->mapped_bytes, &base);
     if (err < 0)
         return err;
-    host->header = base;
-    host->seats = (gwi_seat *)(void *)((char *)base + SEATS_AT);
-    host->tables = (gwi_table *)(void *)((char *)base + tables_at(job->size));
-    if (host->header->magic != MAGIC || host->header->layout != LAYOUT || host->header->size != job->size)
+    gwi_host_header header = *(const gwi_host_header *)base;
+    gwi_arena_unmap(base, SEATS_AT);
+    if (header.magic != MAGIC || header.layout != LAYOUT)
         return gwi_fail(GW_EDISAGREE, "the job's shared memory was made by another version of Godwit; use one "
                         "version for all processes of a job");
-    madvise(base, host->mapped_bytes, MADV_DONTFORK);
+    err = gwi_arena_map(host->fd, 0, header.file_bytes, &base);
+    if (err < 0)
+        return err;
+    madvise(base, header.file_bytes, MADV_DONTFORK);
+    host->mapped_bytes = header.file_bytes;
+    host->header = base;
+    host->seats = (gwi_seat *)(void *)((char *)base + SEATS_AT);
+    host->tables = (gwi_table *)(void *)((char *)base + tables_at(header.size));
     return 0;
 }
 
@@ -160,7 +164,7 @@ int gwi_host_open(const gwi_job *job, uint64_t private_bytes, gwi_host **ret_hos
     if (err < 0)
         goto free_host;
     host->place = gwi_place_of(rank, job->size, job->node_size);
-    err = map_file(host, job);
+    err = gwi_host_map(host);
     if (err < 0)
         goto free_host;
     err = watch_others(host);
@@ -253,6 +257,26 @@ int gwi_host_check(gwi_host *host)
     if (dead < 0)
         return 0;
     return gwi_fail(GW_EPEER, "rank %d (process %d) died", dead, host->seats[dead].pid);
+}
+
+/* the ledger */
+
+void gwi_host_print_ledger(gwi_host *host, FILE *to)
+{
+    static const char *const fates[] = {[GWI_HERE] = NULL, [GWI_LEFT] = "has left", [GWI_DEAD] = "died"};
+    int n = host->place.size;
+    gwi_ledger_row *rows = calloc((size_t)n, sizeof *rows);
+
+    if (rows == NULL)
+        return;
+    for (int rank = 0; rank < n; rank++) {
+        gwi_seat *seat = &host->seats[rank];
+        rows[rank] = (gwi_ledger_row){
+            .rank = rank, .pid = seat->pid, .fate = fates[gwi_host_fate(host, rank)], .entry = &seat->entry,
+        };
+    }
+    gwi_ledger_print(to, rows, n);
+    free(rows);
 }
 
 /* the barrier */

@@ -15,6 +15,7 @@
 #include "base/wait.h"
 #include "fabric/fabric.h"
 #include "fabric/host/arena.h"
+#include "fabric/ledger.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -39,6 +40,7 @@ typedef struct gwi_seat {
     /* how many barriers the rank has arrived at; written by it */
     _Atomic uint64_t barriers;
     gwi_port ports[GWI_N_LANES];
+    gwi_entry entry;
 } gwi_seat;
 
 /* Where a node's processes agree on the next segment.  The leader is the node's
@@ -86,7 +88,7 @@ _Static_assert(offsetof(gwi_host_header, arrivals) == 384, "header");
 _Static_assert(offsetof(gwi_seat, fate) == 64 && offsetof(gwi_seat, barriers) == 72, "seat");
 _Static_assert(offsetof(gwi_seat, ports) == 128, "seat");
 _Static_assert(offsetof(gwi_table, finished) == 64 && sizeof(gwi_table) == 128, "table");
-_Static_assert(sizeof(gwi_port) == 192 && sizeof(gwi_seat) == 128 + GWI_N_LANES * 192, "port");
+_Static_assert(sizeof(gwi_port) == 192 && offsetof(gwi_seat, entry) == 1664, "port");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "the shared file needs lock-free atomics");
 
 /* This process's view.  Private to it. */
@@ -126,6 +128,11 @@ int gwi_host_barrier_missing(gwi_host *host, int *ret_ranks, int n_max);
 gwi_fate gwi_host_fate(const gwi_host *host, int rank);
 int gwi_host_check(gwi_host *host);
 int gwi_host_segment_open(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment);
+void gwi_host_print_ledger(gwi_host *host, FILE *to);
+
+/* Map a job's shared file, after looking whether it is one that we understand.
+ * Sets everything in `host` that follows from the file. */
+int gwi_host_map(gwi_host *host);
 void gwi_host_segment_close(gwi_host *host, gwi_segment *segment);
 
 /* Wake whoever of a rank waits on a lane. */

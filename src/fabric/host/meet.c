@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/thread.h"
+#include "fabric/host/hello.h"
 #include "fabric/host/process.h"
 #include "fabric/ranks.h"
 
@@ -17,35 +18,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAGIC UINT64_C(0x676f647769740001)
 #define TICK_MS 100
-#define TEXT_BYTES 1024
-
-/* What one who comes says first. */
-struct hello {
-    uint64_t magic, layout;
-    int32_t size, rank, node_size, pid;
-    uint64_t start;
-};
-
-/* What the gatherer answers: at once NOTED, in the end WELCOME with the
- * descriptor, or at any time a refusal, which is an error and its sentence. */
-enum { NOTED = 1, WELCOME = 2 };
-struct answer {
-    int32_t status;
-    int32_t rank; /* NOTED: the gatherer's; WELCOME: yours */
-    char text[TEXT_BYTES];
-};
 
 struct guest {
     int fd;
-    struct hello hello;
+    gwi_hello hello;
     int rank; /* as asked for, then as given */
 };
 
 struct meeting {
     const gwi_job *job;
-    uint64_t layout;
+    gwi_hello hello; /* our own */
     int64_t deadline_ns;
     pid_t launcher; /* our parent at the start, or 0 */
     struct sockaddr_un name;
@@ -54,7 +37,7 @@ struct meeting {
     int listener;
     struct guest *guests; /* [0] is the gatherer itself, fd -1 */
     int n_guests;
-    char refused[TEXT_BYTES / 2]; /* the last one sent away, and why */
+    char refused[2 * GWI_HELLO_WHY_BYTES]; /* the last one sent away, and why */
 };
 
 static void set_name(struct meeting *m)
@@ -86,7 +69,7 @@ static int peer_is_same_user(int fd, struct ucred *ret_who)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret_who, &n) == 0 && ret_who->uid == geteuid();
 }
 
-static int send_answer(int to, const struct answer *answer, int fd)
+static int send_answer(int to, const gwi_answer *answer, int fd)
 {
     union {
         struct cmsghdr align;
@@ -111,25 +94,48 @@ static int send_answer(int to, const struct answer *answer, int fd)
     return n == (ssize_t)sizeof *answer ? 0 : -1;
 }
 
-/* Returns 1 for an answer, 0 if the other side has gone. */
-static int receive_answer(int from, struct answer *answer, int *ret_fd)
+/* The descriptor that came with a message, or -1.  One that nobody asked for is
+ * closed: there is room for two. */
+static int take_descriptor(struct msghdr *message)
+{
+    struct cmsghdr *c = CMSG_FIRSTHDR(message);
+    int taken = -1, fd;
+
+    if (c == NULL || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+        return -1;
+    for (size_t at = CMSG_LEN(0); at + sizeof fd <= c->cmsg_len; at += sizeof fd) {
+        memcpy(&fd, (char *)c + at, sizeof fd);
+        if (taken < 0)
+            taken = fd;
+        else
+            close(fd);
+    }
+    return taken;
+}
+
+/* As gwi_answer_read(), or 0 if the other side has gone.  With GWI_WELCOME the
+ * caller owns `*ret_fd`. */
+static int receive_answer(int from, const gwi_hello *mine, pid_t gatherer, gwi_answer *ret_answer, int *ret_fd)
 {
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(sizeof *ret_fd)];
     } control = {0};
-    struct iovec part = {answer, sizeof *answer};
+    char packet[sizeof(gwi_answer) + 1]; /* one more shows that it is too long */
+    struct iovec part = {packet, sizeof packet};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1,
                              .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
     ssize_t n = recvmsg(from, &message, MSG_CMSG_CLOEXEC);
 
-    if (n != (ssize_t)sizeof *answer)
+    if (n <= 0)
         return 0;
-    answer->text[TEXT_BYTES - 1] = '\0';
-    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-    if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-        memcpy(ret_fd, CMSG_DATA(c), sizeof *ret_fd);
-    return 1;
+    int fd = take_descriptor(&message);
+    int status = gwi_answer_read(mine, packet, (size_t)n, fd >= 0, gatherer, ret_answer);
+    if (status == GWI_WELCOME)
+        *ret_fd = fd;
+    else if (fd >= 0)
+        close(fd);
+    return status;
 }
 
 /* the gatherer */
@@ -158,67 +164,53 @@ static void list_missing(const struct meeting *m, char *text, size_t room)
     gwi_ranks_text(shown, total, text, room);
 }
 
-/* Why this one can not take part, or "". */
-static void judge(const struct meeting *m, const struct hello *h, const struct ucred *who, char *why,
-                  size_t room)
+static int came_already(const struct meeting *m, const gwi_hello *h, char why[GWI_HELLO_WHY_BYTES])
 {
-    const gwi_job *job = m->job;
-
-    why[0] = '\0';
-    if (h->magic != MAGIC || h->layout != m->layout)
-        snprintf(why, room, "it runs another version of Godwit than process %d, which gathers the job",
-                 (int)getpid());
-    else if (h->pid != who->pid)
-        snprintf(why, room, "it lives in another PID namespace (container) than process %d; run the job "
-                 "in one container", (int)getpid());
-    else if (h->size != job->size)
-        snprintf(why, room, "it says that the job has %d processes, process %d says %d", h->size,
-                 (int)getpid(), job->size);
-    else if (h->node_size != job->node_size)
-        snprintf(why, room, "it says that a node has %d processes, process %d says %d", h->node_size,
-                 (int)getpid(), job->node_size);
-    else
-        for (int i = 0; i < m->n_guests; i++)
-            if (h->rank >= 0 && m->guests[i].rank == h->rank)
-                snprintf(why, room, "rank %d has joined already, as process %d", h->rank,
-                         m->guests[i].hello.pid);
+    for (int i = 0; i < m->n_guests; i++)
+        if (h->rank >= 0 && m->guests[i].rank == h->rank) {
+            snprintf(why, GWI_HELLO_WHY_BYTES, "rank %d has joined already, as process %d", h->rank,
+                     m->guests[i].hello.pid);
+            return 1;
+        }
+    return 0;
 }
 
-static void refuse(struct meeting *m, int fd, const struct hello *h, const char *why)
+static void refuse(struct meeting *m, int fd, pid_t pid, int rank, const char *why)
 {
-    struct answer answer = {.status = GW_EDISAGREE};
+    gwi_answer answer = {.status = GW_EDISAGREE};
 
-    if (h->rank >= 0)
-        snprintf(m->refused, sizeof m->refused, "rank %d (process %d) was refused: %s", h->rank, h->pid, why);
+    if (rank >= 0)
+        snprintf(m->refused, sizeof m->refused, "rank %d (process %d) was refused: %s", rank, (int)pid, why);
     else
-        snprintf(m->refused, sizeof m->refused, "process %d was refused: %s", h->pid, why);
+        snprintf(m->refused, sizeof m->refused, "process %d was refused: %s", (int)pid, why);
     snprintf(answer.text, sizeof answer.text, "%s", m->refused);
     send_answer(fd, &answer, -1);
     close(fd);
 }
 
-/* A connection that says hello within a second is a guest or is refused. */
+/* A connection that says something within a second is a guest or is refused. */
 static void admit(struct meeting *m)
 {
-    struct hello hello;
+    char packet[sizeof(gwi_hello) + 1]; /* one more shows that it is too long */
+    char why[GWI_HELLO_WHY_BYTES];
+    gwi_hello hello = {.rank = -1};
     struct ucred who;
-    char why[TEXT_BYTES / 4];
+    ssize_t n = 0;
 
     int fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0)
         return;
     struct pollfd p = {fd, POLLIN, 0};
     if (!peer_is_same_user(fd, &who) || poll(&p, 1, 1000) != 1
-        || recv(fd, &hello, sizeof hello, MSG_DONTWAIT) != (ssize_t)sizeof hello) {
+        || (n = recv(fd, packet, sizeof packet, MSG_DONTWAIT)) <= 0) {
         close(fd);
         return;
     }
-    judge(m, &hello, &who, why, sizeof why);
-    if (why[0] != '\0') {
-        refuse(m, fd, &hello, why);
+    if (!gwi_hello_read(&m->hello, packet, (size_t)n, who.pid, &hello, why) || came_already(m, &hello, why)) {
+        refuse(m, fd, who.pid, hello.rank, why);
         return;
     }
-    struct answer noted = {.status = NOTED, .rank = m->job->rank};
+    gwi_answer noted = {.status = GWI_NOTED, .rank = m->job->rank};
     send_answer(fd, &noted, -1);
     m->guests[m->n_guests++] = (struct guest){.fd = fd, .hello = hello, .rank = hello.rank};
 }
@@ -300,7 +292,7 @@ static int call_prepare(const struct meeting *m, gwi_meet_prepare *prepare, void
 /* Tell all guests how it ended. */
 static void tell_guests(const struct meeting *m, int err, int fd)
 {
-    struct answer answer = {.status = err < 0 ? err : WELCOME};
+    gwi_answer answer = {.status = err < 0 ? err : GWI_WELCOME};
 
     if (err < 0)
         snprintf(answer.text, sizeof answer.text, "%s", gw_last_error());
@@ -319,11 +311,7 @@ static int be_gatherer(struct meeting *m, gwi_meet_prepare *prepare, void *ctx, 
     m->guests = calloc((size_t)m->job->size, sizeof *m->guests);
     if (m->guests == NULL)
         return gwi_fail(GW_ENOMEM, "joining a job of %d processes", m->job->size);
-    m->guests[m->n_guests++] = (struct guest){
-        .fd = -1,
-        .rank = m->job->rank,
-        .hello = {.pid = (int32_t)getpid(), .start = gwi_process_start(getpid())},
-    };
+    m->guests[m->n_guests++] = (struct guest){.fd = -1, .hello = m->hello, .rank = m->job->rank};
     err = gather(m);
     if (err == 0) {
         give_ranks(m);
@@ -350,18 +338,13 @@ static int gatherer_gone(pid_t pid, int rank)
 
 static int be_guest(struct meeting *m, int fd, int *ret_rank, int *ret_fd)
 {
-    struct hello hello = {
-        MAGIC, m->layout, m->job->size, m->job->rank, m->job->node_size, (int32_t)getpid(),
-        gwi_process_start(getpid()),
-    };
-    struct answer answer = {.rank = -1};
+    gwi_answer answer = {.rank = -1}; /* the gatherer's rank, until it welcomes us */
     struct ucred gatherer;
-    int err = 0, gatherer_rank = -1;
 
     if (!peer_is_same_user(fd, &gatherer))
         return gwi_fail(GW_EPEER, "the name of this job is held by process %d of user %d; choose another "
                         "job name", (int)gatherer.pid, (int)gatherer.uid);
-    if (send(fd, &hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello)
+    if (send(fd, &m->hello, sizeof m->hello, MSG_NOSIGNAL) != (ssize_t)sizeof m->hello)
         return gatherer_gone(gatherer.pid, -1);
     /* The gatherer came first and so gives up first, with the better sentence. */
     if (m->deadline_ns < GWI_FOREVER - 2 * GWI_SECOND)
@@ -369,21 +352,21 @@ static int be_guest(struct meeting *m, int fd, int *ret_rank, int *ret_fd)
     for (;;) {
         struct pollfd p = {fd, POLLIN, 0};
         if (poll(&p, 1, TICK_MS) == 1) {
-            if (!receive_answer(fd, &answer, ret_fd))
-                return gatherer_gone(gatherer.pid, gatherer_rank);
-            if (answer.status != NOTED)
+            int status = receive_answer(fd, &m->hello, gatherer.pid, &answer, ret_fd);
+            if (status == 0)
+                return gatherer_gone(gatherer.pid, answer.rank);
+            if (status < 0)
+                return status;
+            if (status == GWI_WELCOME)
                 break;
-            gatherer_rank = answer.rank;
         }
-        err = look_around(m);
+        int err = look_around(m);
         if (err == GW_ETIMEOUT)
             return gwi_fail(err, "the job was not complete within %g s; process %d gathers it and knows who is "
                             "missing", (double)m->job->timeout_ns / 1e9, (int)gatherer.pid);
         if (err < 0)
             return err;
     }
-    if (answer.status < 0)
-        return gwi_fail(answer.status, "%s", answer.text);
     *ret_rank = answer.rank;
     return 0;
 }
@@ -423,7 +406,7 @@ int gwi_meet(const gwi_job *job, uint64_t layout, gwi_meet_prepare *prepare, voi
 {
     struct meeting m = {
         .job = job,
-        .layout = layout,
+        .hello = gwi_hello_of(job, layout),
         .deadline_ns = gwi_deadline_ns(job->timeout_ns),
         .launcher = job->launched ? getppid() : 0,
         .listener = -1,

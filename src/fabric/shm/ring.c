@@ -4,6 +4,7 @@
 #include "base/copy.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 
 enum kind { NOTHING, WHOLE, FIRST, MORE, SKIP, ABANDON };
@@ -200,40 +201,99 @@ static void pass(gwi_ring_taker *t, uint64_t frame, int *ret_room)
     assert(gwi_ring_taker_valid(t));
 }
 
+/* A frame as the taker reads it: each word once, since whoever wrote it could
+ * write there again. */
+struct frame {
+    enum kind kind;
+    uint64_t n_bytes; /* of the message, in this frame */
+    uint64_t prefix;  /* bytes before them */
+    uint64_t length;  /* of the frame in the ring */
+    uint64_t total;   /* of the message */
+};
+
+static struct frame read_frame(const gwi_ring_taker *t, uint64_t head)
+{
+    struct frame f = {.kind = (enum kind)(head & 0xff), .n_bytes = head >> 8};
+
+    f.prefix = f.kind == FIRST ? 16 : 8;
+    f.length = lines(f.prefix + f.n_bytes);
+    f.total = f.kind == MORE ? t->total : f.n_bytes;
+    if (f.kind == FIRST) /* what follows a head lies in the same line */
+        f.total = atomic_load_explicit(head_at(t->ring, t->capacity, t->taken) + 1, memory_order_relaxed);
+    return f;
+}
+
+/* What is wrong with a frame, or NULL.  Nothing but this stands between what is
+ * in the ring and those who get the pieces. */
+static const char *fault_of(const gwi_ring_taker *t, const struct frame *f)
+{
+    uint64_t to_end = t->capacity - (t->taken & (t->capacity - 1));
+    uint64_t room = t->capacity - (t->taken - t->told) - GWI_LINE;
+    uint64_t missing = t->total - t->offset;
+
+    if (gwi_unlikely(f->length > to_end))
+        return "it reaches over the end of the ring";
+    if (gwi_unlikely(f->length > room))
+        return "it is longer than the room there was (R2)";
+    switch (f->kind) {
+    case WHOLE:
+        return missing == 0 ? NULL : "it begins a message inside another one";
+    case FIRST:
+        if (missing != 0)
+            return "it begins a message inside another one";
+        if (f->n_bytes == 0 || f->n_bytes >= f->total || f->total > PTRDIFF_MAX)
+            return "its part does not fit its message";
+        return NULL;
+    case MORE:
+        if (missing == 0)
+            return "it goes on with a message that never began";
+        return f->n_bytes > 0 && f->n_bytes <= missing ? NULL : "its part does not fit its message";
+    case SKIP:
+        return 8 + f->n_bytes == to_end ? NULL : "it skips to elsewhere than the end of the ring";
+    case ABANDON:
+        return missing != 0 && f->n_bytes == 0 ? NULL : "it takes back a message that never began";
+    default:
+        return "its kind is unknown";
+    }
+}
+
+static int broken(const gwi_ring_taker *t, int source, uint64_t head, const char *fault)
+{
+    return gwi_fail(GW_EBROKEN, "rank %d sent a frame that makes no sense: %s (head %#" PRIx64 " at byte %" PRIu64
+                    " of its ring); something overwrote the job's shared memory, so the job must be started anew",
+                    source, fault, head, t->taken & (t->capacity - 1));
+}
+
 int gwi_ring_take(gwi_ring_taker *t, int source, gwi_deliver *deliver, void *ctx, int *ret_room)
 {
     for (;;) {
-        unsigned char *frame = at(t->ring, t->capacity, t->taken);
-        uint64_t head = atomic_load_explicit((_Atomic uint64_t *)(void *)frame, memory_order_acquire);
-        enum kind kind = (enum kind)(head & 0xff);
-        uint64_t n = head >> 8, prefix = kind == FIRST ? 16 : 8;
+        uint64_t head = atomic_load_explicit(head_at(t->ring, t->capacity, t->taken), memory_order_acquire);
 
-        if (kind == NOTHING)
+        if (head == NOTHING)
             return 0;
-        if (gwi_unlikely(kind == SKIP)) {
-            pass(t, 8 + n, ret_room);
+        struct frame f = read_frame(t, head);
+        const char *fault = fault_of(t, &f);
+        if (gwi_unlikely(fault != NULL))
+            return broken(t, source, head, fault);
+        if (gwi_unlikely(f.kind == SKIP)) {
+            pass(t, f.length, ret_room);
             continue;
         }
 
-        uint64_t total = n;
-        if (kind == FIRST)
-            memcpy(&total, frame + 8, 8);
-        else if (kind == MORE)
-            total = t->total;
         gwi_piece piece = {
             .source = source,
-            .total = total,
-            .offset = kind == MORE ? t->offset : 0,
-            .bytes = frame + prefix,
-            .n_bytes = n,
-            .abandoned = kind == ABANDON,
+            .total = f.total,
+            .offset = f.kind == MORE ? t->offset : 0,
+            .bytes = at(t->ring, t->capacity, t->taken) + f.prefix,
+            .n_bytes = f.n_bytes,
+            .abandoned = f.kind == ABANDON,
         };
         int err = deliver(ctx, &piece);
         if (err < 0)
             return err == GW_EAGAIN ? 0 : err;
-        t->total = total;
-        t->offset = piece.offset + n;
-        pass(t, lines(prefix + n), ret_room);
+        t->total = f.total;
+        t->offset = piece.offset + f.n_bytes;
+        pass(t, f.length, ret_room);
         return 1;
     }
 }

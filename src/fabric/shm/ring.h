@@ -85,7 +85,9 @@ void gwi_ring_abandon(gwi_ring_giver *g, const gwi_outgoing *out);
 
 /* Deliver the next frame, if there is one.  Returns 1 if one was delivered, 0 if
  * there is none or the receiver declined it, or the receiver's error (the frame
- * stays).  `*ret_room` is set to 1 when the giver was told of new room (R3). */
+ * stays).  What lies in the ring is believed only as far as it makes sense: a
+ * frame that does not is GW_EBROKEN, now and at every further call, and nobody
+ * gets it.  `*ret_room` is set to 1 when the giver was told of new room (R3). */
 int gwi_ring_take(gwi_ring_taker *t, int source, gwi_deliver *deliver, void *ctx, int *ret_room);
 
 /* Check the rules that can be checked from one end. */

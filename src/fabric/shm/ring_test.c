@@ -179,6 +179,122 @@ static void a_message_that_never_began_needs_no_taking_back(void **state)
     free(p.ring);
 }
 
+/* What a sender that has lost its mind may leave in a ring. */
+
+enum kind { WHOLE = 1, FIRST, MORE, SKIP, ABANDON };
+
+/* A frame by hand, at `position`; `total` is for FIRST. */
+static void write_frame(const struct pair *p, uint64_t position, uint64_t kind, uint64_t n, uint64_t total)
+{
+    unsigned char *at = p->ring->data + position;
+
+    memcpy(at, &(uint64_t){n << 8 | kind}, 8);
+    memcpy(at + 8, &total, 8);
+}
+
+/* The frame is refused as often as it is looked at, by a sentence with `word`. */
+static void expect_broken(struct pair *p, const char *word)
+{
+    struct sink s = {.decline = 0};
+    gwi_ring_taker before = p->taker;
+
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(take(p, &s), GW_EBROKEN);
+        assert_non_null(strstr(gw_last_error(), "rank 3"));
+        assert_non_null(strstr(gw_last_error(), word));
+        assert_memory_equal(&p->taker, &before, sizeof before);
+    }
+    assert_null(s.bytes);
+}
+
+/* A ring of which the first 2 KB were taken, with or without a message of 100
+ * bytes under way, of which 60 have come; the next frame is at NEXT. */
+enum { NEXT = CAPACITY / 2 };
+
+static struct pair make_used_pair(int under_way)
+{
+    struct pair p = make_pair(CAPACITY);
+    struct sink s = {0};
+
+    for (int i = 0; i < CAPACITY / 2 / GWI_LINE - 2; i++)
+        pass(&p, &s, "used", 4);
+    if (under_way) {
+        write_frame(&p, NEXT - 2 * GWI_LINE, FIRST, 60, 100);
+        assert_int_equal(take(&p, &s), 1);
+    } else {
+        pass(&p, &s, "used", 4);
+        pass(&p, &s, "used", 4);
+    }
+    assert_int_equal(p.taker.taken, NEXT);
+    free(s.bytes);
+    return p;
+}
+
+static void a_frame_that_makes_no_sense_is_refused_and_stays(void **state)
+{
+    (void)state;
+    static const struct {
+        int under_way;
+        uint64_t kind, n, total;
+        const char *word;
+    } cases[] = {
+        {0, 0, 1, 0, "kind is unknown"},
+        {0, 6, 8, 0, "kind is unknown"},
+        {0, 255, 8, 0, "kind is unknown"},
+        {0, WHOLE, CAPACITY / 2 - 8 + 1, 0, "over the end"},
+        {0, WHOLE, UINT64_MAX >> 8, 0, "over the end"},
+        {0, FIRST, CAPACITY / 2 - 16 + 1, 10000, "over the end"},
+        {0, FIRST, 0, 100, "does not fit"},
+        {0, FIRST, 40, 40, "does not fit"},
+        {0, FIRST, 40, 39, "does not fit"},
+        {0, FIRST, 40, UINT64_MAX, "does not fit"},
+        {0, MORE, 40, 0, "never began"},
+        {0, ABANDON, 0, 0, "never began"},
+        {0, SKIP, CAPACITY / 2 - 8 - GWI_LINE, 0, "skips"},
+        {0, SKIP, CAPACITY / 2 - 8 - 1, 0, "skips"},
+        {0, SKIP, CAPACITY / 2 - 8 + CAPACITY, 0, "over the end"},
+        {0, SKIP, 0, 0, "skips"},
+        {1, WHOLE, 4, 0, "inside another"},
+        {1, FIRST, 40, 100, "inside another"},
+        {1, MORE, 0, 0, "does not fit"},
+        {1, MORE, 41, 0, "does not fit"},
+        {1, ABANDON, 1, 0, "takes back"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct pair p = make_used_pair(cases[i].under_way);
+        write_frame(&p, NEXT, cases[i].kind, cases[i].n, cases[i].total);
+        expect_broken(&p, cases[i].word);
+        free(p.ring);
+    }
+}
+
+static void a_frame_that_fills_the_whole_ring_is_refused(void **state)
+{
+    (void)state;
+    struct pair p = make_pair(CAPACITY);
+
+    /* R2 leaves a line free; a skip from here to the end would lead here again. */
+    write_frame(&p, 0, SKIP, CAPACITY - 8, 0);
+    expect_broken(&p, "room");
+    write_frame(&p, 0, WHOLE, CAPACITY - 8, 0);
+    expect_broken(&p, "room");
+    free(p.ring);
+}
+
+static void the_longest_frame_that_makes_sense_is_taken(void **state)
+{
+    (void)state;
+    struct pair p = make_used_pair(0);
+    struct sink s = {0};
+
+    write_frame(&p, NEXT, WHOLE, CAPACITY / 2 - 8, 0);
+    assert_int_equal(take(&p, &s), 1);
+    assert_int_equal(s.total, CAPACITY / 2 - 8);
+    free(s.bytes);
+    free(p.ring);
+}
+
 /* Two threads, as two processes would be. */
 
 enum { N_MESSAGES = 20000 };
@@ -239,4 +355,7 @@ GWI_TESTS(cmocka_unit_test(messages_of_every_length_arrive_as_they_were),
           cmocka_unit_test(a_declined_piece_is_offered_again),
           cmocka_unit_test(an_abandoned_message_is_taken_back_even_when_the_ring_was_full),
           cmocka_unit_test(a_message_that_never_began_needs_no_taking_back),
+          cmocka_unit_test(a_frame_that_makes_no_sense_is_refused_and_stays),
+          cmocka_unit_test(a_frame_that_fills_the_whole_ring_is_refused),
+          cmocka_unit_test(the_longest_frame_that_makes_sense_is_taken),
           cmocka_unit_test(two_threads_exchange_messages_of_random_lengths))

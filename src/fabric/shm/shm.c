@@ -183,6 +183,11 @@ static gwi_fate shm_fate(gwi_fabric *f, int rank)
     return gwi_host_fate(self(f)->host, rank);
 }
 
+static void shm_print_ledger(gwi_fabric *f, FILE *to)
+{
+    gwi_host_print_ledger(self(f)->host, to);
+}
+
 static int shm_check(gwi_fabric *f)
 {
     return gwi_host_check(self(f)->host);
@@ -228,6 +233,7 @@ static const struct gwi_fabric_ops shm_ops = {
     .barrier_done = shm_barrier_done,
     .barrier_missing = shm_barrier_missing,
     .fate = shm_fate,
+    .print_ledger = shm_print_ledger,
     .check = shm_check,
     .segment_open = shm_segment_open,
     .segment_close = shm_segment_close,
@@ -278,6 +284,7 @@ int gwi_shm_open(const gwi_job *job, gwi_fabric **ret_fabric)
     if (err < 0)
         goto free_shm;
     s->fabric.place = s->host->place;
+    s->fabric.entry = &s->host->seats[s->fabric.place.rank].entry;
     err = map_rings(s);
     if (err < 0)
         goto free_shm;

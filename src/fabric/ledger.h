@@ -1,0 +1,104 @@
+/* ledger.h - what each rank is doing, for whoever wants to know.
+ *
+ * Every rank has an entry in shared memory.  Entering or leaving an operation
+ * writes a few words there and costs some nanoseconds; everything else happens
+ * only when somebody asks: a rank whose wait passed its limit, or `godwit ps`
+ * from outside.  Then each rank's witness, a thread that sleeps otherwise, is
+ * asked from which line of the program the rank is in Godwit or has been last.
+ *
+ * If a process dies here: its entry stays as it was; a question to its witness
+ * is not answered, and who asks waits a little in vain.                      */
+#ifndef GWI_FABRIC_LEDGER_H
+#define GWI_FABRIC_LEDGER_H
+
+#include "base/clock.h"
+#include "base/platform.h"
+#include "base/thread.h"
+#include "base/wait.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* The operations a rank can be in: name, text. */
+#define GWI_OPS(X)                                                                                 \
+    X(NOTHING, "no call yet")                                                                      \
+    X(BARRIER, "barrier")                                                                          \
+    X(SEND, "send to")                                                                             \
+    X(RECV, "recv from")
+
+#define GWI_OP(name, text) GWI_OP_##name,
+typedef enum gwi_op { GWI_OPS(GWI_OP) GWI_N_OPS } gwi_op;
+#undef GWI_OP
+
+#define GWI_WHERE_BYTES 192
+
+typedef struct gwi_entry {
+    /* Written by threads of the rank, read by anyone.  With several threads in
+     * Godwit at once the last one to enter or leave is seen. */
+    _Alignas(GWI_LINE) _Atomic uint32_t op; /* a gwi_op, the one it is in or was in last */
+    _Atomic uint32_t inside;                /* 1: in it now */
+    _Atomic int32_t peer;                   /* the rank it is about, or -1 */
+    _Atomic uint64_t calls;                 /* how many so far, this one included */
+    _Atomic int64_t since_ns;               /* when it was entered or left, as gwi_coarse_ns() */
+    /* Questions: `asked` is counted up by anyone, who then rings the bell. */
+    _Alignas(GWI_LINE) gwi_bell bell;
+    _Atomic uint32_t asked;
+    /* Answers: written by the rank's witness.  `version` is odd while it writes. */
+    _Atomic uint32_t answered; /* the value of `asked` that `where` answers */
+    _Atomic uint32_t version;
+    _Atomic uint32_t has_witness;
+    _Alignas(GWI_LINE) _Atomic uint64_t where[GWI_WHERE_BYTES / 8]; /* text, such as "train.py:12 in main" */
+} gwi_entry;
+
+_Static_assert(sizeof(gwi_entry) == 2 * GWI_LINE + GWI_WHERE_BYTES, "entries are shared between processes");
+
+/* Enter and leave an operation.  Returns the time, which callers may use. */
+static inline int64_t gwi_ledger_enter(gwi_entry *e, gwi_op op, int peer)
+{
+    int64_t now = gwi_coarse_ns();
+
+    atomic_store_explicit(&e->op, op, memory_order_relaxed);
+    atomic_store_explicit(&e->peer, peer, memory_order_relaxed);
+    uint64_t calls = atomic_load_explicit(&e->calls, memory_order_relaxed);
+    atomic_store_explicit(&e->calls, calls + 1, memory_order_relaxed);
+    atomic_store_explicit(&e->since_ns, now, memory_order_relaxed);
+    atomic_store_explicit(&e->inside, 1, memory_order_relaxed);
+    return now;
+}
+
+static inline void gwi_ledger_leave(gwi_entry *e)
+{
+    atomic_store_explicit(&e->since_ns, gwi_coarse_ns(), memory_order_relaxed);
+    atomic_store_explicit(&e->inside, 0, memory_order_relaxed);
+}
+
+/* The witness of this process.  `where` is called in its thread when somebody
+ * asks and fills a text of at most GWI_WHERE_BYTES. */
+typedef void gwi_where(void *ctx, char *text, size_t room);
+
+typedef struct gwi_witness {
+    gwi_entry *entry; /* borrowed */
+    gwi_where *where;
+    void *ctx;
+    _Atomic int stop;
+    gwi_thread thread;
+} gwi_witness;
+
+int gwi_witness_start(gwi_witness *w, gwi_entry *entry, gwi_where *where, void *ctx);
+void gwi_witness_stop(gwi_witness *w); /* joins the thread */
+
+/* One rank, as a row of the table. */
+typedef struct gwi_ledger_row {
+    int rank;
+    int pid;
+    const char *fate; /* NULL: it is here */
+    gwi_entry *entry; /* NULL: on another machine */
+    uint32_t question; /* gwi_ledger_print()'s own */
+} gwi_ledger_row;
+
+/* Ask all witnesses of the rows at once and write the table, a line a rank.  Waits
+ * at most half a second for answers. */
+void gwi_ledger_print(FILE *to, gwi_ledger_row *rows, int n);
+
+#endif
