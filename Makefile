@@ -8,10 +8,11 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 STAGES ?=
 BENCH ?=
+FUZZ_SECONDS ?= 600
 
 bin := .venv/bin
 
-.PHONY: help demo build test test-faults test-asan test-tsan test-clang bench format install uninstall clean
+.PHONY: help demo build test test-faults test-asan test-tsan test-clang fuzz bench format install uninstall clean
 
 help: ## show this list
 	@echo "Godwit $$(cat VERSION): distributed memory for PyTorch"
@@ -46,6 +47,10 @@ test-tsan: ## the C unit tests under ThreadSanitizer
 test-clang: ## build everything with gcc and with clang, warnings being errors
 	@tools/setup.sh test
 	@$(bin)/python tools/test.py warnings
+
+fuzz: ## feed made-up input to every decoder for 10 minutes (FUZZ_SECONDS=...)
+	@tools/setup.sh test
+	@$(bin)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
 
 bench: build ## measure against Open MPI, MPICH and the machine's limits, in the same run
 	@tools/bench.sh $(BENCH)

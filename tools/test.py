@@ -7,7 +7,7 @@ and so is a stage in which no test ran. The last line printed is `N passed, N fa
 `, N skipped`) over everything, and the exit code is 0 only if nothing failed.
 
 Tests are counted one by one: the cases inside a C test program (they speak TAP, meson writes them
-down as JUnit) and the cases of pytest. `make test` and its relatives call this after tools/setup.sh.
+down as JUnit), the cases of pytest, and each fuzz target. `make test` and its relatives call this after tools/setup.sh.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ LOGS = BUILD / "test-logs"
 VENV_BIN = ROOT / ".venv" / "bin"
 DEBIAN_PYTHON = "/usr/bin/python3"
 LOG_TAIL_LINES = 40
+FUZZ_SECONDS = "20"  # for all targets together
 TEST_LIMIT = "--timeout=120"  # of pytest-timeout: one test that hangs shows where, and the others still run
 
 
@@ -189,6 +190,19 @@ def warnings(shell: Shell) -> Outcome:
     return outcome
 
 
+def fuzz(shell: Shell) -> Outcome:
+    """A short look at every decoder; one test per target. `make fuzz` looks longer."""
+    report = LOGS / "fuzz.xml"
+    report.unlink(missing_ok=True)
+    code = shell.run(VENV_BIN / "python", "tools/fuzz.py", "--seconds", FUZZ_SECONDS, "--junit", report)
+    outcome = Outcome()
+    if report.exists():
+        outcome.add_junit(report)
+    if code != 0 and not outcome.failed:
+        outcome.failed.append(f"fuzz.py: ended with code {code}")
+    return outcome
+
+
 def pytest(shell: Shell, name: str, python: str | Path, tests: str, *options: str,
            env: dict[str, str] | None = None) -> Outcome:
     report = LOGS / f"{name}.xml"
@@ -255,6 +269,7 @@ STAGES = [
     Stage(asan, "C unit tests under ASan and UBSan", 240),
     Stage(tsan, "C unit tests under TSan", 300),
     Stage(warnings, "gcc and clang, warnings are errors", 180),
+    Stage(fuzz, "made-up input for every decoder", 240),
     Stage(python, "Python tests", 180),
     Stage(jobs, "whole jobs of many processes", 300),
     Stage(debian, "Python tests, Debian's PyTorch", 180),

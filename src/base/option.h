@@ -17,7 +17,8 @@
     X(RANK,      INT,     0,  4095,    NULL,   "this process's number in the job")                          \
     X(SIZE,      INT,     1,  4096,    NULL,   "how many processes the job has")                            \
     X(NODE_SIZE, INT,     1,  4096,    NULL,   "cut the machine into virtual nodes of so many processes")   \
-    X(TIMEOUT,   SECONDS, 0,  0,       "300",  "seconds that a wait may last before it fails with a reason")
+    X(TIMEOUT,   SECONDS, 0,  0,       "300",  "seconds that a wait may last before it fails with a reason")   \
+    X(PLUGINS,   TEXT,    0,  0,       NULL,   "directory of the plugins for MPI; else beside the library")
 
 #define GWI_OPTION_ID(id, type, low, high, value, help) GWI_OPTION_##id,
 typedef enum gwi_option { GWI_OPTIONS(GWI_OPTION_ID) GWI_N_OPTIONS } gwi_option;

@@ -22,6 +22,9 @@
 #define YIELDS_PER_CLOCK 8           /* when we are more than the processors, each look ends in a yield */
 #define SHORT_SLICE_NS (100 * GWI_US) /* the shortest that can be asked for */
 #define TICK_NS (100 * GWI_MS)
+#define NAP_SHARE 16                 /* of a wait in which nothing rings: so much longer it may get */
+#define NAP_MIN_NS (20 * GWI_US)
+#define NAP_MAX_NS (5 * GWI_MS)      /* 200 looks a second, some us each */
 #define COUNT_NS (10 * GWI_MS)       /* counting takes about 10 us */
 
 /* Whether strangers keep the machine busy, as this process saw it last. */
@@ -174,15 +177,29 @@ static int64_t spin_span(const gwi_crowd *crowd, int busy, int full)
     return awake(crowd) > 1 ? BUSY_SPIN_NS : ALONE_SPIN_NS;
 }
 
+/* How long to sleep at most. */
+static int64_t sleep_span(gwi_waiter *w)
+{
+    if (!w->polls)
+        return TICK_NS;
+    int64_t now = gwi_now_ns();
+    if (w->began == 0)
+        w->began = now;
+    int64_t nap = (now - w->began) / NAP_SHARE;
+    return nap < NAP_MIN_NS ? NAP_MIN_NS : nap > NAP_MAX_NS ? NAP_MAX_NS : nap;
+}
+
 int gwi_waiter_pause(gwi_waiter *w)
 {
     if (w->armed) {
         int busy = atomic_load_explicit(&strangers_busy, memory_order_relaxed);
         if (busy)
             set_slice(SHORT_SLICE_NS);
-        futex_wait(&w->bell->rung, w->seen, TICK_NS);
+        futex_wait(&w->bell->rung, w->seen, sleep_span(w));
         if (busy)
             set_slice(0);
+        if (w->polls && atomic_load_explicit(&w->bell->rung, memory_order_relaxed) == w->seen)
+            return 1; /* still announced: look, and sleep again */
         disarm(w);
         w->spin_from = 0;
         return 1;

@@ -25,6 +25,11 @@
  * whole time slice of theirs, whereas a sleeper is let in at once when it is
  * woken: then we do not yield, and sleep after a shorter spin.
  *
+ * Some things ring no bell, such as messages by MPI.  Who waits for them too sets
+ * `polls`: it then sleeps a sixteenth of the time that it has waited already, at
+ * least 20 us and at most 5 ms, and looks again without spinning.  So a wait lasts
+ * little longer than it must, and a long one costs next to nothing.
+ *
  * If a process dies here: a bell keeps a sleeper too many, so that ringing it
  * costs a system call more; a crowd's counts may be off by one, which costs some
  * spinning or some sleep.  Nothing waits for the dead.                           */
@@ -54,6 +59,8 @@ typedef struct gwi_waiter {
     uint32_t spins;
     uint32_t seen;      /* value of bell->rung when armed */
     int armed;          /* announced as a sleeper, will sleep at the next pause */
+    int polls;          /* set by the caller: not everything that it waits for rings the bell */
+    int64_t began;      /* polls: when it slept first; 0: not yet */
 } gwi_waiter;
 
 void gwi_bell_ring_sleepers(gwi_bell *bell);

@@ -383,8 +383,10 @@ static int pause_locked(struct wait *w)
 
 static void end_wait(struct wait *w)
 {
-    if (w->begun)
+    if (w->begun) {
         gwi_patience_end(&w->patience);
+        gwi_ledger_waited(w->world->fabric->entry);
+    }
 }
 
 /* Take in what arrived from anybody; another thread may have waited for it. */

@@ -3,13 +3,16 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "fabric/job.h"
+#include "fabric/mpi/mpi.h"
 #include "fabric/shm/shm.h"
+
+#include <string.h>
 
 #define CHECK_NS (100 * GWI_MS)
 
 int gwi_fabric_open(const gwi_job *job, gwi_fabric **ret_fabric)
 {
-    return gwi_shm_open(job, ret_fabric);
+    return strcmp(job->fabric, "mpi") == 0 ? gwi_mpi_open(job, ret_fabric) : gwi_shm_open(job, ret_fabric);
 }
 
 gwi_place gwi_place_of(int rank, int size, int node_size)

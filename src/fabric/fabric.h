@@ -31,7 +31,7 @@ typedef struct gwi_place {
     int rank, size;
     int node, nodes;
     int local_rank, local_size;
-    int node_size; /* of all nodes but the last, which may be smaller */
+    int node_size; /* of all nodes but the last of a machine, which may be smaller */
 } gwi_place;
 
 /* A message on its way out.  The bytes are lent to the fabric until it is done
@@ -126,6 +126,7 @@ struct gwi_fabric_ops {
 struct gwi_fabric {
     const struct gwi_fabric_ops *ops;
     gwi_place place;
+    const gwi_place *places; /* by rank; NULL: as gwi_place_of() says */
     gwi_entry *entry; /* what this process is doing, seen by the others */
 };
 

@@ -4,7 +4,9 @@
 #include "base/error.h"
 #include "base/option.h"
 #include "fabric/host/process.h"
+#include "fabric/mpi/plugin.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,24 +108,172 @@ static int from_torchrun(gwi_job *job)
     return 1;
 }
 
+/* What an MPI launcher says about the job. */
+struct claim {
+    gwi_mpi_kind mpi; /* whose launcher; GWI_NO_MPI: one that serves all of them */
+    const char *variable;
+    int size, rank; /* size 0: it says nothing; rank -1: unknown */
+};
+
+static int read_claim(struct claim *claim, const char *rank_variable)
+{
+    const char *size = getenv(claim->variable), *rank = getenv(rank_variable);
+    int err = 0;
+
+    claim->rank = -1;
+    if (size == NULL)
+        return 0;
+    err = gwi_parse_int(claim->variable, size, 1, GWI_MAX_SIZE, &claim->size);
+    if (err == 0 && rank != NULL)
+        err = gwi_parse_int(rank_variable, rank, 0, claim->size - 1, &claim->rank);
+    return err;
+}
+
+/* Slurm's srun starts tasks for any MPI, if it was told to. */
+static int read_slurm(struct claim *claim)
+{
+    int err = read_claim(claim, "SLURM_PROCID");
+
+    if (err < 0 || claim->size <= 1 || getenv("PMIX_RANK") != NULL || getenv("PMI_RANK") != NULL)
+        return err;
+    return gwi_fail(GW_EUNSUP, "srun started %d tasks (SLURM_STEP_NUM_TASKS) but gave them no way to find each other; "
+                    "use srun --mpi=pmix or mpirun", claim->size);
+}
+
+static gwi_mpi_kind launcher_of(const char *program)
+{
+    static const char *const openmpi[] = {"orte", "prte", "mpirun", "mpiexec"};
+
+    if (strncmp(program, "hydra_", 6) == 0)
+        return GWI_MPICH;
+    for (size_t i = 0; i < sizeof openmpi / sizeof openmpi[0]; i++)
+        if (strncmp(program, openmpi[i], strlen(openmpi[i])) == 0)
+            return GWI_OPENMPI;
+    return GWI_NO_MPI;
+}
+
+/* Whose launcher is the nearest among the processes that we descend from.  MPICH's
+ * ranks are children of its hydra_pmi_proxy, Open MPI's of its mpirun or daemon. */
+static gwi_mpi_kind nearest_launcher(void)
+{
+    char path[64], text[512], program[64];
+    gwi_mpi_kind found = GWI_NO_MPI;
+    int pid = (int)getppid();
+
+    while (pid > 1 && found == GWI_NO_MPI) {
+        snprintf(path, sizeof path, "/proc/%d/stat", pid);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+        if (fd >= 0)
+            close(fd);
+        text[n > 0 ? n : 0] = '\0';
+        if (sscanf(text, "%*d (%63[^)]) %*c %d", program, &pid) != 2)
+            break;
+        found = launcher_of(program);
+    }
+    return found;
+}
+
+/* Which of several launchers counts, if one started the other: that whose MPI is
+ * loaded, else the inner one. */
+static const struct claim *choose_claim(const struct claim *claims, int n, const gwi_mpi_loaded *loaded,
+                                        int *ret_several)
+{
+    const struct claim *chosen = NULL;
+    int several = 0;
+
+    for (int i = 0; i < n; i++)
+        if (claims[i].size > 1) {
+            several += claims[i].mpi != GWI_NO_MPI;
+            chosen = chosen == NULL ? &claims[i] : chosen;
+        }
+    if (several > 1) {
+        gwi_mpi_kind wanted = loaded->kind != GWI_NO_MPI ? loaded->kind : nearest_launcher();
+        for (int i = 0; i < n; i++)
+            if (claims[i].size > 1 && claims[i].mpi == wanted)
+                chosen = &claims[i];
+    }
+    *ret_several = several > 1;
+    return chosen;
+}
+
+static int two_mpis(const struct claim *claim, const gwi_mpi_loaded *loaded)
+{
+    const char *launcher = gwi_mpi_name(claim->mpi), *library = gwi_mpi_name(loaded->kind);
+
+    return gwi_fail(GW_EUNSUP, "%s's launcher started this process (%s is %d), but %s is loaded in it already (%s, "
+                    "perhaps by mpi4py), and two MPIs in one process crash; start the job with the mpirun of %s, or "
+                    "use an mpi4py built for %s", launcher, claim->variable, claim->size, library, loaded->path,
+                    library, launcher);
+}
+
+/* An MPI that runs in this process knows best. */
+static int from_running_mpi(const struct claim *claim, const gwi_mpi_loaded *loaded, gwi_job *job)
+{
+    const struct gwi_mpi_shim *shim;
+    int err, code;
+
+    if ((err = gwi_plugin_load(loaded->kind, &shim)) < 0)
+        return err;
+    if ((code = shim->world(&job->rank, &job->size)) != 0)
+        return gwi_mpi_failed(shim, code, "asking for the rank");
+    if (job->size > 1) {
+        job->mpi = loaded->kind;
+        snprintf(job->reason, sizeof job->reason, "%s runs in this process", gwi_mpi_name(loaded->kind));
+        return 1;
+    }
+    if (claim != NULL)
+        return gwi_fail(GW_EUNSUP, "%s is %d, but %s, which runs in this process, knows of 1 process only: it does "
+                        "not belong to that launcher; start the job with the mpirun of %s", claim->variable,
+                        claim->size, gwi_mpi_name(loaded->kind), gwi_mpi_name(loaded->kind));
+    return 0; /* started without a launcher: a world of one */
+}
+
+static int from_claim(const struct claim *claim, int several, const gwi_mpi_loaded *loaded, gwi_job *job)
+{
+    job->mpi = claim->mpi != GWI_NO_MPI ? claim->mpi : loaded->kind;
+    /* Slurm does not say which MPI; ours is the one that there is a plugin for. */
+    if (job->mpi == GWI_NO_MPI)
+        job->mpi = gwi_plugin_find(GWI_OPENMPI) == 0 ? GWI_OPENMPI : GWI_MPICH;
+    int err = gwi_plugin_find(job->mpi);
+    if (err < 0)
+        return err;
+    job->rank = claim->rank;
+    job->size = claim->size;
+    snprintf(job->reason, sizeof job->reason, "%s is %d, so %s's launcher started this process%s", claim->variable,
+             claim->size, gwi_mpi_name(job->mpi),
+             several ? "; another one's variables are set too, but this one is nearer" : "");
+    return 1;
+}
+
 static int from_mpirun(gwi_job *job)
 {
-    static const char *const variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
-    int size, err;
+    struct claim claims[] = {
+        {.mpi = GWI_OPENMPI, .variable = "OMPI_COMM_WORLD_SIZE"},
+        {.mpi = GWI_MPICH, .variable = "PMI_SIZE"},
+        {.mpi = GWI_NO_MPI, .variable = "SLURM_STEP_NUM_TASKS"},
+    };
+    int err, several;
 
-    (void)job;
-    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
-        const char *value = getenv(variables[i]);
-        if (value == NULL)
-            continue;
-        if ((err = gwi_parse_int(variables[i], value, 1, INT_MAX, &size)) < 0)
-            return err;
-        if (size > 1)
-            return gwi_fail(GW_EUNSUP, "%s is %d, so an MPI launcher started this process, but this "
-                            "Godwit has no MPI fabric; on one machine use godwit run -n %d",
-                            variables[i], size, size);
+    if ((err = read_claim(&claims[0], "OMPI_COMM_WORLD_RANK")) < 0 || (err = read_claim(&claims[1], "PMI_RANK")) < 0)
+        return err;
+    /* mpirun inside a Slurm job: its own variables say more. */
+    if (claims[0].size == 0 && claims[1].size == 0 && (err = read_slurm(&claims[2])) < 0)
+        return err;
+
+    gwi_mpi_loaded loaded = gwi_mpi_find_loaded();
+    const struct claim *claim = choose_claim(claims, 3, &loaded, &several);
+    if (claim != NULL && loaded.kind != GWI_NO_MPI && claim->mpi != GWI_NO_MPI && claim->mpi != loaded.kind)
+        return two_mpis(claim, &loaded);
+    if (loaded.running)
+        err = from_running_mpi(claim, &loaded, job);
+    else
+        err = claim != NULL ? from_claim(claim, several, &loaded, job) : 0;
+    if (err == 1) {
+        job->fabric = "mpi";
+        job->launched = 1;
     }
-    return 0;
+    return err;
 }
 
 static int alone(gwi_job *job)

@@ -11,6 +11,8 @@
 
 #define GWI_MAX_SIZE 4096 /* processes of a job */
 
+typedef enum gwi_mpi_kind { GWI_NO_MPI, GWI_OPENMPI, GWI_MPICH } gwi_mpi_kind;
+
 typedef struct gwi_job {
     char name[200];      /* processes with the same name, of the same user, meet */
     int rank;            /* -1: by order of arrival */
@@ -18,7 +20,9 @@ typedef struct gwi_job {
     int node_size;
     int launched;        /* a launcher started us: give up joining when it is gone */
     int64_t timeout_ns;
-    const char *fabric;  /* "shm" */
+    const char *fabric;  /* "shm" or "mpi" */
+    gwi_mpi_kind mpi;    /* whose plugin, for "mpi" */
+    const int *ranks;    /* what a larger world calls our ranks, by rank; NULL: the same.  Borrowed while joining */
     char reason[256];    /* why all this, in one line */
 } gwi_job;
 

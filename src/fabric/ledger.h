@@ -40,7 +40,7 @@ typedef struct gwi_entry {
     _Atomic uint32_t inside;                /* 1: in it now */
     _Atomic int32_t peer;                   /* the rank it is about, or -1 */
     _Atomic uint64_t calls;                 /* how many so far, this one included */
-    _Atomic int64_t since_ns;               /* when it was entered or left, as gwi_coarse_ns() */
+    _Atomic int64_t since_ns;               /* when it was entered, or its wait was over, as gwi_coarse_ns() */
     /* Questions: `asked` is counted up by anyone, who then rings the bell. */
     _Alignas(GWI_LINE) gwi_bell bell;
     _Atomic uint32_t asked;
@@ -69,8 +69,13 @@ static inline int64_t gwi_ledger_enter(gwi_entry *e, gwi_op op, int peer)
 
 static inline void gwi_ledger_leave(gwi_entry *e)
 {
-    atomic_store_explicit(&e->since_ns, gwi_coarse_ns(), memory_order_relaxed);
     atomic_store_explicit(&e->inside, 0, memory_order_relaxed);
+}
+
+/* A wait inside an operation is over, so the operation nearly is. */
+static inline void gwi_ledger_waited(gwi_entry *e)
+{
+    atomic_store_explicit(&e->since_ns, gwi_coarse_ns(), memory_order_relaxed);
 }
 
 /* The witness of this process.  `where` is called in its thread when somebody

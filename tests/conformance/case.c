@@ -1,6 +1,24 @@
 /* case.c - the list of cases, and what several of them need. */
 #include "case.h"
 
+const struct conformance_case *const all_cases[] = {
+    &every_rank_sees_the_same_nodes,
+    &messages_of_random_sizes_keep_their_order,
+    &sizes_around_frames_arrive_whole,
+    &messages_of_64_mb_cross_each_other,
+    &all_may_send_before_any_receives,
+    &nothing_is_lost_when_many_flood_one,
+    &what_is_declined_is_offered_again,
+    &a_full_lane_holds_up_no_other,
+    &an_abandoned_message_is_never_seen_whole,
+    &nobody_passes_a_barrier_early,
+    &segments_are_shared_by_a_node_only,
+    &a_segment_lives_until_its_last_user_closes_it,
+    &a_segment_that_cannot_be_made_fails_on_all,
+    &a_rank_has_left_when_its_messages_are_there,
+    NULL,
+};
+
 int pass_barrier(struct actor *a, gwi_fabric *f)
 {
     if (!a->in_barrier) {

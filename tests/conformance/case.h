@@ -41,8 +41,8 @@ struct conformance_case {
     void (*end)(void *state);                 /* also after a failure; NULL: nothing to do */
 };
 
-/* Cases, in the order of running; the list ends with a name of NULL. */
-extern const struct conformance_case conformance_cases[];
+/* All of them, in the order of running; NULL ends the list. */
+extern const struct conformance_case *const all_cases[];
 
 extern const struct conformance_case every_rank_sees_the_same_nodes;
 extern const struct conformance_case messages_of_random_sizes_keep_their_order;

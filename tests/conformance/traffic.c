@@ -89,7 +89,6 @@ int traffic_begin(struct traffic *t, gwi_fabric *f, const struct plan *plan)
     t->plan = plan;
     t->rank = f->place.rank;
     t->size = f->place.size;
-    t->place = &f->place;
     gwi_random_init(&t->random, t->actor.run->seed, 1000 + (uint64_t)t->rank);
     t->streams = calloc(n, sizeof *t->streams);
     t->inflows = calloc(n, sizeof *t->inflows);

@@ -36,7 +36,6 @@ struct traffic {
     uint64_t out_left[GWI_N_LANES], in_left[GWI_N_LANES]; /* messages */
     int refused;            /* no room to send in this step */
     int declined, stopped;  /* in this poll */
-    const gwi_place *place; /* borrowed from the fabric */
 };
 
 int traffic_begin(struct traffic *t, gwi_fabric *f, const struct plan *plan);

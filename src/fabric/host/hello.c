@@ -75,7 +75,7 @@ int gwi_answer_read(const gwi_hello *mine, const void *packet, size_t n_bytes, i
     else if (a.status != GWI_NOTED && (a.status >= 0 || gw_errname(a.status)[0] == '?'))
         err = broken(gatherer, "its status");
     else if (a.status < 0)
-        err = gwi_fail(a.status, "%s", a.text);
+        err = gwi_fail(a.status, "%s", a.text[0] != '\0' ? a.text : gw_strerror(a.status));
     if (err > 0)
         *ret_answer = a;
     return err;

@@ -72,6 +72,7 @@ static int prepare(void *ctx, const gwi_attendee *all, int n, int *ret_fd)
     gwi_seat *seats = (gwi_seat *)(void *)((char *)base + SEATS_AT);
     for (int rank = 0; rank < n; rank++) {
         seats[rank].pid = all[rank].pid;
+        seats[rank].rank = plan->job->ranks != NULL ? plan->job->ranks[rank] : rank;
         seats[rank].start = all[rank].start;
         gwi_crowd_enter(&h->crowd);
     }
@@ -91,7 +92,7 @@ static int watch_others(gwi_host *host)
         if (err < 0)
             return err;
         if (err == 1 && gwi_host_fate(host, rank) != GWI_LEFT)
-            return gwi_fail(GW_EPEER, "rank %d (process %d) died while the job was joining", rank, seat->pid);
+            return gwi_fail(GW_EPEER, "rank %d (process %d) died while the job was joining", seat->rank, seat->pid);
     }
     return 0;
 }
@@ -256,7 +257,7 @@ int gwi_host_check(gwi_host *host)
     pthread_mutex_unlock(&host->lock);
     if (dead < 0)
         return 0;
-    return gwi_fail(GW_EPEER, "rank %d (process %d) died", dead, host->seats[dead].pid);
+    return gwi_fail(GW_EPEER, "rank %d (process %d) died", host->seats[dead].rank, host->seats[dead].pid);
 }
 
 /* the ledger */
@@ -272,7 +273,7 @@ void gwi_host_print_ledger(gwi_host *host, FILE *to)
     for (int rank = 0; rank < n; rank++) {
         gwi_seat *seat = &host->seats[rank];
         rows[rank] = (gwi_ledger_row){
-            .rank = rank, .pid = seat->pid, .fate = fates[gwi_host_fate(host, rank)], .entry = &seat->entry,
+            .rank = seat->rank, .pid = seat->pid, .fate = fates[gwi_host_fate(host, rank)], .entry = &seat->entry,
         };
     }
     gwi_ledger_print(to, rows, n);
@@ -379,14 +380,15 @@ static int lead(gwi_host *host, gwi_table *table, gwi_segment *segment)
 
 static int follow(gwi_host *host, const gwi_table *table, gwi_segment *segment)
 {
-    int leader = host->place.node * host->place.node_size;
+    int leader = host->seats[host->place.node * host->place.node_size].rank;
 
     if (table->err < 0)
         return gwi_fail(table->err, "rank %d could not make a segment of %zu bytes for node %d", leader,
                         segment->n_bytes, host->place.node);
     if (table->n_bytes != segment->n_bytes)
         return gwi_fail(GW_EDISAGREE, "rank %d asks for a segment of %zu bytes, rank %d for %llu",
-                        host->place.rank, segment->n_bytes, leader, (unsigned long long)table->n_bytes);
+                        host->seats[host->place.rank].rank, segment->n_bytes, leader,
+                        (unsigned long long)table->n_bytes);
     segment->offset = table->offset;
     return map_segment(host, segment);
 }

@@ -34,6 +34,7 @@ typedef struct gwi_port {
 typedef struct gwi_seat {
     /* set by the gatherer before anybody joins, then constant */
     _Alignas(GWI_LINE) int32_t pid;
+    int32_t rank; /* as the world calls it, which may span machines */
     uint64_t start;
     /* a gwi_fate: LEFT is set by the rank itself, DEAD by whoever finds it so */
     _Alignas(GWI_LINE) _Atomic int32_t fate;

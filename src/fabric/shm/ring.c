@@ -13,14 +13,15 @@ enum kind { NOTHING, WHOLE, FIRST, MORE, SKIP, ABANDON };
 #define FRAME_BYTES (32 * 1024) /* ... to here, so that both ends copy at the same time */
 
 /* Whether to write past our cache.  Lines that we cache are handed over from
- * cache to cache, which is the fastest way between cores that share a cache and
- * far slower than memory between cores that do not.  Which it is can change when
- * a process moves, so the giver times some of its copies. */
-#define STREAM_BYTES 4096             /* shorter payloads are always cached */
-#define TIME_EVERY 8                  /* of the full frames, one is timed */
-#define SLOW_NS (FRAME_BYTES / 5)     /* 5 GB/s; near cores do 15 to 25, distant ones 2 */
-#define SLOW_COPIES 3                 /* in a row, since a copy may just have been interrupted */
-#define STREAMED_FRAMES 256           /* then so many go past the cache before we try again */
+ * cache to cache: 25 GB/s between cores that share a cache and 5 between cores
+ * that do not, where going by memory gives 14 in either case.  Which it is changes
+ * when a process moves, so the giver times some of its cached copies; those past
+ * the cache tell nothing, for they return before the bytes have arrived. */
+#define STREAM_BYTES 4096          /* shorter payloads are always cached */
+#define TIME_EVERY 8               /* of the full frames, one is timed */
+#define SLOW_NS (FRAME_BYTES / 10) /* 10 GB/s: between the two by a factor of two each way */
+#define SLOW_COPIES 3              /* in a row, since a copy may just have been interrupted */
+#define STREAMED_FRAMES 256        /* then so many go past the cache before we try again */
 
 static uint64_t lines(uint64_t bytes)
 {
