@@ -22,8 +22,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "fuzz"
 CRASHES = BUILD / "crashes"
-OPTIONS = ["--werror", "-Dfuzz=true", "-Dpython=disabled", "-Dbuildtype=debugoptimized", "-Db_ndebug=false",
-           "-Db_sanitize=address,undefined", "-Db_lundef=false"]  # clang's sanitizers are in programs only
+OPTIONS = ["--werror", "-Dfuzz=true", "-Dpython=disabled", "-Dmpi=disabled", "-Dbuildtype=debugoptimized",
+           "-Db_ndebug=false", "-Db_sanitize=address,undefined", "-Db_lundef=false"]  # clang's sanitizers are in programs only
 INPUT_LIMIT_S = 10  # for a single input; they take microseconds
 MEMORY_LIMIT_MB = 2048
 

@@ -26,6 +26,11 @@ gwi_place gwi_place_of(int rank, int size, int node_size)
     return p;
 }
 
+gwi_place gwi_fabric_place(const gwi_fabric *f, int rank)
+{
+    return f->places != NULL ? f->places[rank] : gwi_place_of(rank, f->place.size, f->place.node_size);
+}
+
 void gwi_patience_begin(gwi_patience *p, gwi_fabric *f, int lane, int64_t deadline_ns)
 {
     *p = (gwi_patience){.fabric = f, .deadline_ns = deadline_ns};

@@ -133,8 +133,13 @@ struct gwi_fabric {
 /* Join the job that `job` describes.  Collective. */
 int gwi_fabric_open(const struct gwi_job *job, gwi_fabric **ret_fabric);
 
-/* The place of `rank` in a world of `size` cut into nodes of `node_size`. */
+/* The place of `rank` in a world of `size` on one machine, cut into nodes of
+ * `node_size`. */
 gwi_place gwi_place_of(int rank, int size, int node_size);
+
+/* The place of any rank of a fabric's world.  The ranks of a node need not follow
+ * each other when the world spans machines. */
+gwi_place gwi_fabric_place(const gwi_fabric *f, int rank);
 
 /* One wait: a waiter with a time limit that also notices deaths and signals. */
 typedef struct gwi_patience {

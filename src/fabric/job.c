@@ -69,7 +69,7 @@ static int from_godwit_run(gwi_job *job)
                         job->rank, job->size, job->size - 1);
     if (strlen(name) > 128)
         return gwi_fail(GW_EINVAL, "GODWIT_JOB has %zu characters; at most 128 are allowed", strlen(name));
-    snprintf(job->name, sizeof job->name, "run:%s", name);
+    snprintf(job->name, sizeof job->name, GWI_RUN_NAME, name);
     snprintf(job->reason, sizeof job->reason, "GODWIT_JOB, GODWIT_RANK and GODWIT_SIZE are set, as godwit run does");
     job->launched = 1;
     return 1;

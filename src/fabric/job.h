@@ -13,6 +13,8 @@
 
 typedef enum gwi_mpi_kind { GWI_NO_MPI, GWI_OPENMPI, GWI_MPICH } gwi_mpi_kind;
 
+#define GWI_RUN_NAME "run:%.128s" /* name of the job that godwit run started with this GODWIT_JOB */
+
 typedef struct gwi_job {
     char name[200];      /* processes with the same name, of the same user, meet */
     int rank;            /* -1: by order of arrival */

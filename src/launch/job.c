@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "fabric/host/meet.h"
 #include "launch/rank.h"
 #include "launch/report.h"
 #include "launch/signals.h"
@@ -21,6 +22,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define TELL_NS (100 * GWI_MS)
 
 struct job {
     const gwi_launch_times *times;
@@ -40,6 +43,7 @@ struct job {
     int presses;     /* of Ctrl-C */
     int next_signal; /* what all ranks get at `next_ns` if they still run, or 0 */
     int64_t next_ns;
+    int64_t tell_end_ns;  /* until then, whoever still waits for an ended rank is told */
     int64_t drain_end_ns; /* set when the last rank has ended */
 };
 
@@ -128,6 +132,7 @@ static void handle_end(struct job *job, int number)
 
     gwi_rank_note_end(rank);
     job->n_alive--;
+    job->tell_end_ns = gwi_deadline_ns(job->times->grace_ns);
     if (job->n_alive == 0)
         job->drain_end_ns = gwi_deadline_ns(job->times->drain_ns);
     if (!gwi_rank_failed(rank) || job->first >= 0)
@@ -141,11 +146,26 @@ static void handle_end(struct job *job, int number)
     }
 }
 
+/* Ranks may be waiting for one that has ended before it joined.  They may begin
+ * to wait only now, so they are told for a while. */
+static void tell_ends(const struct job *job)
+{
+    char name[200];
+
+    snprintf(name, sizeof name, GWI_RUN_NAME, gwi_crew_job(&job->crew));
+    /* The first failure is why the others end. */
+    for (int i = 0; i < job->n_ranks; i++)
+        if (!gwi_rank_alive(&job->ranks[i]) && (job->first < 0 || job->first == i))
+            gwi_meet_tell_end(name, i, job->ranks[i].pid);
+}
+
 /* Act on times that have passed. */
 static void handle_times(struct job *job)
 {
     int64_t now = gwi_now_ns();
 
+    if (job->n_alive > 0 && now < job->tell_end_ns)
+        tell_ends(job);
     if (job->n_alive > 0 && job->next_signal != 0 && now >= job->next_ns)
         end_all(job, job->next_signal);
     if (job->n_alive == 0 && now >= job->drain_end_ns) {
@@ -166,9 +186,12 @@ static int time_left_ms(const struct job *job)
         at = job->drain_end_ns;
     else if (job->next_signal != 0)
         at = job->next_ns;
+    int64_t now = gwi_now_ns();
+    if (job->n_alive > 0 && now < job->tell_end_ns && at > now + TELL_NS)
+        at = now + TELL_NS;
     if (at == GWI_FOREVER)
         return -1;
-    int64_t left = at - gwi_now_ns();
+    int64_t left = at - now;
     return left <= 0 ? 0 : (int)(left / GWI_MS > 60000 ? 60000 : left / GWI_MS + 1);
 }
 

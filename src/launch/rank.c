@@ -76,6 +76,11 @@ static int make_own(gwi_crew *crew)
     return 0;
 }
 
+const char *gwi_crew_job(const gwi_crew *crew)
+{
+    return crew->own[OWN_JOB] + strlen("GODWIT_JOB=");
+}
+
 static int make_env(gwi_crew *crew)
 {
     bool drop_node_size = crew->opt->node_size > 0 || getenv("GODWIT_RANK") != NULL;

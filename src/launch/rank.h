@@ -39,6 +39,9 @@ typedef struct gwi_crew {
 int gwi_crew_init(gwi_crew *crew, const gw_launch_options *opt, const gwi_signals *signals);
 void gwi_crew_fini(gwi_crew *crew);
 
+/* The value of GODWIT_JOB that the ranks get. */
+const char *gwi_crew_job(const gwi_crew *crew);
+
 /* Start rank number `number`, whose memory is zero, with its output going to
  * the two sinks.  Returns once the program runs; fails if it cannot be run. */
 int gwi_rank_start(gwi_rank *rank, const gwi_crew *crew, int number, gwi_sink *out, gwi_sink *err);

@@ -10,7 +10,7 @@ const struct conformance_case *const all_cases[] = {
     &nothing_is_lost_when_many_flood_one,
     &what_is_declined_is_offered_again,
     &a_full_lane_holds_up_no_other,
-    &an_abandoned_message_is_never_seen_whole,
+    &an_abandoned_message_arrives_whole_or_not_at_all,
     &nobody_passes_a_barrier_early,
     &segments_are_shared_by_a_node_only,
     &a_segment_lives_until_its_last_user_closes_it,

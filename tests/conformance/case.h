@@ -28,7 +28,6 @@ struct actor {
     int busy;       /* written by the case: call again without a pause */
     int phase;      /* the case's own */
     int in_barrier; /* pass_barrier()'s own */
-    int left;       /* written by the case: the fabric is gone */
 };
 
 struct conformance_case {
@@ -52,7 +51,7 @@ extern const struct conformance_case all_may_send_before_any_receives;
 extern const struct conformance_case nothing_is_lost_when_many_flood_one;
 extern const struct conformance_case what_is_declined_is_offered_again;
 extern const struct conformance_case a_full_lane_holds_up_no_other;
-extern const struct conformance_case an_abandoned_message_is_never_seen_whole;
+extern const struct conformance_case an_abandoned_message_arrives_whole_or_not_at_all;
 extern const struct conformance_case nobody_passes_a_barrier_early;
 extern const struct conformance_case segments_are_shared_by_a_node_only;
 extern const struct conformance_case a_segment_lives_until_its_last_user_closes_it;

@@ -161,6 +161,7 @@ static void one_process(const struct processes *all, int rank)
     gwi_job job = job_of(all, rank, args.node_size > 0 ? args.node_size : all->n);
     gwi_fabric *f;
 
+    job.fabric = "shm";
     REQUIRE(gwi_fabric_open(&job, &f) == 0);
     int code = drive_all(f);
     fflush(NULL);

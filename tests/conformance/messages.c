@@ -197,7 +197,7 @@ const struct conformance_case a_full_lane_holds_up_no_other = {
 };
 
 /* abandoning: each rank begins messages to the next one and gives up those that
- * do not go at once; after each it says what it did */
+ * do not go at once; after each it says whether that was sent */
 
 #define ABANDON_LANE 2
 #define N_ATTEMPTS 6
@@ -257,7 +257,8 @@ static int take_verdict(struct abandon *s, const gwi_piece *piece)
     memcpy((unsigned char *)&s->heard + piece->offset, piece->bytes, piece->n_bytes);
     if (piece->offset + piece->n_bytes < piece->total)
         return 0;
-    CHECK(s->heard == (uint32_t)s->whole);
+    /* What was given up may have been on its way already; then all of it comes. */
+    CHECK(s->whole || !s->heard);
     s->whole = 0;
     s->n_verdicts++;
     return 0;
@@ -303,8 +304,8 @@ static int abandon_step(void *state, gwi_fabric *f, int64_t now_ns)
     return n < 0 ? n : s->n_sent == 2 * N_ATTEMPTS && s->n_verdicts == N_ATTEMPTS;
 }
 
-const struct conformance_case an_abandoned_message_is_never_seen_whole = {
-    .name = "an_abandoned_message_is_never_seen_whole",
+const struct conformance_case an_abandoned_message_arrives_whole_or_not_at_all = {
+    .name = "an_abandoned_message_arrives_whole_or_not_at_all",
     .min_size = 1,
     .state_bytes = sizeof(struct abandon),
     .step = abandon_step,

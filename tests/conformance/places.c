@@ -224,10 +224,14 @@ static int poll_all(struct traffic *t, gwi_fabric *f)
     return err;
 }
 
+/* In two steps: the runner pauses after neither, so it waits on nothing of the
+ * fabric any more when that goes. */
 static int leave(struct traffic *t, gwi_fabric *f)
 {
+    t->actor.busy = 1;
+    if (t->actor.phase++ == 0)
+        return 0;
     f->ops->leave(f);
-    t->actor.left = 1;
     return 1;
 }
 
@@ -237,6 +241,8 @@ static int leaving_step(void *state, gwi_fabric *f, int64_t now_ns)
     int leaver = f->place.size - 1, err;
 
     (void)now_ns;
+    if (t->actor.phase > 0)
+        return leave(t, f);
     if (f->place.rank == leaver) {
         err = traffic_send(t, f);
         return err < 0 ? err : traffic_all_sent(t) ? leave(t, f) : 0;

@@ -1,7 +1,8 @@
 /* fuzz_hello.c - no packet makes a meeting believe what cannot be.
  *
- * The first byte says whether the rest is a hello or an answer, how the reader
- * stands, and whether a descriptor came along.                               */
+ * The first byte says whether the rest comes to a gatherer (a hello, an obituary)
+ * or from one (an answer), which rank reads it, and whether a descriptor came
+ * along.                                                                     */
 #include "fuzz.h"
 
 #include "base/error.h"
@@ -36,6 +37,16 @@ static void try_hello(const gwi_hello *mine, const uint8_t *packet, size_t n_byt
     REQUIRE(got.size == SIZE && got.node_size == NODE_SIZE && got.rank >= -1 && got.rank < SIZE);
 }
 
+static void try_obituary(const gwi_hello *mine, const uint8_t *packet, size_t n_bytes)
+{
+    gwi_obituary got = {.rank = -3};
+
+    if (gwi_obituary_read(mine, packet, n_bytes, &got))
+        REQUIRE(n_bytes == sizeof got && memcmp(packet, &got, sizeof got) == 0 && got.rank >= 0 && got.rank < SIZE);
+    else
+        REQUIRE(got.rank == -3);
+}
+
 static void try_answer(const gwi_hello *mine, const uint8_t *packet, size_t n_bytes, int has_descriptor)
 {
     gwi_answer got = {.rank = -3};
@@ -64,10 +75,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes)
         mine[0] = hello_of(-1);
         mine[1] = hello_of(3);
     }
-    if (how & 1)
+    if (how & 1) {
         try_answer(&mine[how >> 1 & 1], packet, n, how >> 2 & 1);
-    else
+    } else {
         try_hello(&mine[how >> 1 & 1], packet, n);
+        try_obituary(&mine[how >> 1 & 1], packet, n);
+    }
     free(packet);
     return 0;
 }
@@ -85,6 +98,17 @@ static void plant_answer(char how, int status, int rank, const char *text)
     plant(&seed, sizeof seed);
 }
 
+/* An answer whose text has no end. */
+static void plant_endless(int32_t status)
+{
+    char seed[1 + sizeof(gwi_answer)];
+
+    memset(seed, 'x', sizeof seed);
+    seed[0] = 1;
+    memcpy(seed + 1, (int32_t[]){status, 0}, 8);
+    plant(seed, sizeof seed);
+}
+
 static void plant_seeds(void)
 {
     struct {
@@ -98,8 +122,13 @@ static void plant_seeds(void)
         plant(&seed, sizeof seed);
     }
     plant(&seed, sizeof seed - 1);
+    gwi_obituary obituary = gwi_obituary_of(2, SENDER);
+    memcpy(seed.packet, &obituary, sizeof obituary);
+    plant(&seed, 1 + sizeof obituary);
     plant_answer(1, GWI_NOTED, 0, "");
     plant_answer(5, GWI_WELCOME, 3, "");
     plant_answer(7, GWI_WELCOME, 3, "");
     plant_answer(1, GW_EDISAGREE, 0, "rank 2 was refused");
+    plant_endless(GWI_NOTED);
+    plant_endless(GW_EDISAGREE);
 }

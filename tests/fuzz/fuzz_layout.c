@@ -1,7 +1,8 @@
 /* fuzz_layout.c - a tensor that is let in has all its entries where it says.
  *
- * The input is a DLPack tensor: type, address, and per dimension a size and a
- * stride.  What is let in is worked out again in numbers of 128 bits.        */
+ * The input is a tensor as DLPack has it, or with strides in bytes as a buffer:
+ * type, address, and per dimension a size and a stride.  What is let in is worked
+ * out again in numbers of 128 bits.                                          */
 #include "fuzz.h"
 
 #include "python/layout.h"
@@ -51,10 +52,17 @@ static void check_refusal(const gwi_layout *l, gwi_fault fault, unsigned wishes)
     }
 }
 
+static gwi_fault read_buffer(const dl_tensor *t, gwi_layout *ret_layout)
+{
+    gwi_layout_set_dtype(ret_layout, t->dtype_code % GWI_N_DTYPES);
+    ret_layout->data = t->data;
+    return gwi_layout_set_dims(ret_layout, t->ndim, t->shape, t->strides, 1);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes)
 {
     struct input in = {bytes, n_bytes};
-    unsigned how = (unsigned)next_number(&in, 1), wishes = how & 3;
+    unsigned how = (unsigned)next_number(&in, 2), wishes = how & 3;
     dl_tensor t = {.device_type = how & 4 ? (int32_t)next_number(&in, 4) : DL_CPU};
     gwi_layout l;
 
@@ -73,7 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes)
             t.strides[i] = next_size(&in);
     }
 
-    gwi_fault fault = gwi_layout_from_dlpack(&t, &l);
+    gwi_fault fault = how & 256 ? read_buffer(&t, &l) : gwi_layout_from_dlpack(&t, &l);
     if (fault == GWI_FAULT_NONE) {
         fault = gwi_layout_check(&l, wishes);
         REQUIRE(l.ndim == t.ndim && l.dtype < GWI_N_DTYPES);
@@ -89,9 +97,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes)
 
 static void plant_seeds(void)
 {
-    plant("\3\2\2\40\0\3\0\4\0\4\0\1", 12);               /* float32, 3 x 4, dense */
-    plant("\203\3\2\100\0\2\0\3\0\4", 10);                /* float64, without strides */
-    plant("\0\1\5\100\0\3\1\2", 8);                       /* complex64, backwards */
-    plant("\0\2\0\100\2\40\0\0\2\40\0\0", 12);            /* 2^32 x 2^32 entries in one place */
-    plant("\0\1\2\40\3\377\377\377\377\377\377\377\177\0\1", 15);
+    plant("\3\0\2\2\40\0\3\0\4\0\4\0\1", 13);      /* float32, 3 x 4, dense */
+    plant("\203\0\3\2\100\0\2\0\3\0\4", 11);         /* float64, without strides */
+    plant("\0\0\1\5\100\0\3\1\2", 9);                /* complex64, backwards */
+    plant("\0\0\2\0\100\2\40\0\0\2\40\0\0", 13);     /* 2^32 x 2^32 entries in one place */
+    plant("\0\0\1\2\40\3\377\377\377\377\377\377\377\177\0\1", 16);
+    plant("\2\1\1\10\0\0\5\0\6", 9);                /* float32, six bytes apart */
 }

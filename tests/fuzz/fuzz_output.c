@@ -2,7 +2,8 @@
  *
  * The input is a list of steps: print something, let the launcher read, pass on
  * or write for a while, stop.  What then was written must be what a second, much
- * simpler cutter makes of the whole text at once.                            */
+ * simpler cutter makes of the whole text at once.  A line has 1 KB here instead
+ * of 64, a sink 4, so that limits are met often.                             */
 #include "fuzz.h"
 
 #include "launch/output.h"
@@ -11,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MAX_TEXT = 4 * GWI_LINE_BYTES, MAX_OUT = 8 * MAX_TEXT };
+enum { MAX_TEXT = 32 * GWI_LINE_BYTES, MAX_OUT = 8 * MAX_TEXT };
 
 static const char prefix[] = "[3] ";
 
@@ -95,8 +96,9 @@ static void print(const char *bytes, size_t n)
 
 static void print_often(char byte, size_t n)
 {
-    static char bytes[GWI_LINE_BYTES];
+    static char bytes[2 * GWI_LINE_BYTES];
 
+    n %= sizeof bytes;
     memset(bytes, byte, n);
     print(bytes, n);
 }
@@ -131,7 +133,7 @@ static void step(struct input *in)
         free(bytes);
     } else if (what < 128) {
         char byte = (char)next_number(in, 1);
-        print_often(byte, (size_t)next_number(in, what < 120 ? 1 : 2));
+        print_often(byte, (size_t)next_number(in, 2));
     } else if (what < 250) {
         turn(what);
     } else if (what < 253) { /* nobody waits for what comes later */
@@ -202,7 +204,8 @@ static void plant_seeds(void)
     plant_text("\014hello\nworld\n\207");
     plant_text("\005ab\r\nc\201\202\204\012progress\r1\377");
     plant_text("\002a\r\203\001\n\203\002\r\r\203");
-    plant("\170x\377\377\203\170y\020\0\203\001\n\377", 13); /* a line of 64 KB and more */
-    plant("\170x\377\377\001\r\203\001\n\203", 10);          /* its end at the limit */
+    plant("\100x\377\3\203\100y\020\0\203\001\n\377", 13); /* a line over the limit */
+    plant("\100x\377\3\001\r\203\001\n\203", 10);          /* one with its end at the limit */
+    plant("\100x\0\4\001\n\203\100\n\377\7\203\203", 13);    /* and empty ones, more than a sink holds */
     plant_text("\003a\nb\372");
 }

@@ -41,6 +41,7 @@ static int deliver(void *ctx, const gwi_piece *piece)
 
     REQUIRE(piece->source == SOURCE);
     REQUIRE(at <= r->capacity && piece->n_bytes <= r->capacity - at);
+    REQUIRE(piece->n_bytes + 8 <= r->capacity - GWI_LINE); /* R2 */
     REQUIRE(piece->total <= PTRDIFF_MAX);
     if (r->decline) {
         r->decline = 0;
@@ -138,7 +139,7 @@ static void overwrite_frame(struct run *r, struct input *in)
 {
     uint64_t line = next_number(in, 1), kind = next_number(in, 1), n = next_number(in, 2);
     uint64_t more = next_number(in, 1), total = next_number(in, 8);
-    uint8_t *at = r->ring->data + ((r->taker.taken + line % 8 * GWI_LINE) & (r->capacity - 1));
+    uint8_t *at = r->ring->data + ((r->taker.taken + line % 16 * GWI_LINE) & (r->capacity - 1));
 
     n = more == 255 ? total : n | more << 16;
     memcpy(at, &(uint64_t){n << 8 | (kind < 250 ? kind % 6 : kind)}, 8);
@@ -222,9 +223,17 @@ static void plant_seeds(void)
     plant("\0\010\156\171\171", 5);                               /* declined, then taken */
     for (char kind = 0; kind < 6; kind++) {
         char lone[] = {0, (char)240, 0, kind, 8, 0, 0, 100, 0, 0, 0, 0, 0, 0, 0};
+        char all[] = {0, (char)240, 0, kind, (char)0xf8, 3, 0, 0, 4, 0, 0, 0, 0, 0, 0};                /* the ring */
+        char end[] = {0, 8, 121, (char)240, 0, kind, (char)0xb8, 3, 0, 0, 4, 0, 0, 0, 0, 0, 0};        /* its rest */
         char inside[] = {0, 60, (char)255, 3, 121, (char)240, 0, kind, 8, 0, 0, 100, 0, 0, 0, 0, 0, 0, 0};
         plant(lone, sizeof lone);
+        plant(all, sizeof all);
+        plant(end, sizeof end);
         plant(inside, sizeof inside);
     }
+    char skips[1 + 16 * 14] = {0}; /* one after the other, all around */
+    for (char i = 0; i < 16; i++)
+        memcpy(skips + 1 + i * 14, (char[]){(char)240, i, 4, GWI_LINE - 8}, 4);
+    plant(skips, sizeof skips);
     plant("\2\372\0\0\0\100\1\10\0\0\0\0\0\0hello", 19);
 }

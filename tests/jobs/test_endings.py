@@ -82,6 +82,32 @@ def test_killing_everybody_leaves_nothing(program, text):
     assert_no_more_than(before)
 
 
+EARLY = """
+import os, sys, time
+print("pid", os.environ["GODWIT_RANK"], os.getpid(), flush=True)
+if os.environ["GODWIT_RANK"] == "1":
+    {end}
+import godwit
+try:
+    godwit.init()
+except godwit.RankLost as lost:
+    print(f"lost {{time.monotonic():.3f}} {{lost}}", file=sys.stderr, flush=True)
+    sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit(5)", "sys.exit(0)"])
+def test_a_rank_that_ends_before_it_joins_is_named_to_those_who_wait_for_it(program, end, leaves_nothing):
+    started = time.monotonic()
+    done = run(BIN / "godwit", "run", "-n", "4", program(EARLY.format(end=end)))
+    assert time.monotonic() - started < 4
+    assert done.returncode in (128 + signal.SIGKILL, 5, 3)
+    for rank in (0, 2, 3):
+        assert f"rank 1 (process " in done.stderr
+        assert [line for line in done.stderr.splitlines()
+                if line.startswith(f"[{rank}] lost ") and "ended before it joined the job" in line], done.stderr
+
+
 def test_killing_the_launcher_takes_the_ranks_along(program, leaves_nothing):
     job, pids = start(program(TALK))
     job.kill()

@@ -21,12 +21,13 @@ SEED = int(os.environ.get("GODWIT_FAULT_SEED", "0")) or random.SystemRandom().ra
 # The ranks do the same random things, each at its own pace, until somebody dies.
 CHATTER = """
 import os, random, sys, time
+print("pid", os.environ["GODWIT_RANK"], os.getpid(), flush=True)
 import godwit
 
-me = godwit.init()
-print("pid", me.rank, os.getpid(), flush=True)
-same, mine = random.Random({seed}), random.Random(me.rank)
+same = random.Random({seed})
 try:
+    me = godwit.init()
+    mine = random.Random(me.rank)
     while True:
         what = same.choice(["barrier", "around", "all", "pause"])
         n = same.choice([0, 1, 5000, 3_000_000])

@@ -8,12 +8,31 @@
 #include <unistd.h>
 
 #define MAGIC UINT64_C(0x676f647769740001)
+#define OBITUARY_MAGIC UINT64_C(0x676f647769740002)
 
 gwi_hello gwi_hello_of(const gwi_job *job, uint64_t layout)
 {
     return (gwi_hello){
         MAGIC, layout, job->size, job->rank, job->node_size, (int32_t)getpid(), gwi_process_start(getpid()),
     };
+}
+
+gwi_obituary gwi_obituary_of(int rank, pid_t pid)
+{
+    return (gwi_obituary){OBITUARY_MAGIC, rank, (int32_t)pid};
+}
+
+int gwi_obituary_read(const gwi_hello *mine, const void *packet, size_t n_bytes, gwi_obituary *ret_obituary)
+{
+    gwi_obituary o;
+
+    if (n_bytes != sizeof o)
+        return 0;
+    memcpy(&o, packet, sizeof o);
+    if (o.magic != OBITUARY_MAGIC || o.rank < 0 || o.rank >= mine->size)
+        return 0;
+    *ret_obituary = o;
+    return 1;
 }
 
 int gwi_hello_read(const gwi_hello *mine, const void *packet, size_t n_bytes, pid_t sender,

@@ -6,7 +6,10 @@
  *        |                             |     until all are there
  *        | <-- gwi_answer, WELCOME --- |     your rank, and a descriptor
  *
- * or, instead of either answer, a refusal: an error and its sentence.  Each is
+ * A launcher may come and tell that a rank has ended (gwi_obituary); it gets no
+ * answer.
+ *
+ * Or, instead of either answer, a refusal: an error and its sentence.  Each is
  * one packet in the processor's own byte order, for both are on one machine.
  * The readers take any bytes whatever; what they let pass can be used without a
  * further look.                                                              */
@@ -28,6 +31,12 @@ typedef struct gwi_hello {
     uint64_t start;                     /* as gwi_process_start() */
 } gwi_hello;
 
+/* What a launcher says instead: a rank has ended, so it need not be waited for. */
+typedef struct gwi_obituary {
+    uint64_t magic;
+    int32_t rank, pid;
+} gwi_obituary;
+
 enum { GWI_NOTED = 1, GWI_WELCOME = 2 };
 
 typedef struct gwi_answer {
@@ -38,6 +47,11 @@ typedef struct gwi_answer {
 
 /* What this process says. */
 gwi_hello gwi_hello_of(const gwi_job *job, uint64_t layout);
+
+gwi_obituary gwi_obituary_of(int rank, pid_t pid);
+
+/* Whether the packet is an obituary of a rank of this job. */
+int gwi_obituary_read(const gwi_hello *mine, const void *packet, size_t n_bytes, gwi_obituary *ret_obituary);
 
 /* Read a hello that process `sender` sent to the one that says `mine`.  Returns 1,
  * or 0 and writes why it cannot take part into `why`; then `*ret_hello` is only

@@ -37,18 +37,20 @@ struct meeting {
     int listener;
     struct guest *guests; /* [0] is the gatherer itself, fd -1 */
     int n_guests;
+    gwi_obituary ended; /* rank -1: nobody has */
     char refused[2 * GWI_HELLO_WHY_BYTES]; /* the last one sent away, and why */
 };
 
-static void set_name(struct meeting *m)
+/* Where the processes of a job meet.  Returns the length of the name. */
+static socklen_t name_of(const char *job_name, struct sockaddr_un *ret_name)
 {
-    uint64_t a = gwi_hash_bytes(m->job->name, strlen(m->job->name), 1);
-    uint64_t b = gwi_hash_bytes(m->job->name, strlen(m->job->name), 2);
+    uint64_t a = gwi_hash_bytes(job_name, strlen(job_name), 1);
+    uint64_t b = gwi_hash_bytes(job_name, strlen(job_name), 2);
 
-    m->name.sun_family = AF_UNIX;
-    int n = snprintf(m->name.sun_path + 1, sizeof m->name.sun_path - 1, "godwit-%u-%016llx%016llx",
+    *ret_name = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int n = snprintf(ret_name->sun_path + 1, sizeof ret_name->sun_path - 1, "godwit-%u-%016llx%016llx",
                      (unsigned)getuid(), (unsigned long long)a, (unsigned long long)b);
-    m->name_bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
 /* What may end a wait at every tick. */
@@ -206,6 +208,10 @@ static void admit(struct meeting *m)
         close(fd);
         return;
     }
+    if (gwi_obituary_read(&m->hello, packet, (size_t)n, &m->ended)) {
+        close(fd);
+        return;
+    }
     if (!gwi_hello_read(&m->hello, packet, (size_t)n, who.pid, &hello, why) || came_already(m, &hello, why)) {
         refuse(m, fd, who.pid, hello.rank, why);
         return;
@@ -255,6 +261,9 @@ static int gather(struct meeting *m)
                 err = gone(&m->guests[i]);
         if (ready > 0 && err == 0 && polls[0].revents != 0)
             admit(m);
+        if (err == 0 && m->ended.rank >= 0)
+            err = gwi_fail(GW_EPEER, "rank %d (process %d) ended before it joined the job", m->ended.rank,
+                           m->ended.pid);
     }
     free(polls);
     return err;
@@ -336,8 +345,10 @@ static int gatherer_gone(pid_t pid, int rank)
     return gwi_fail(GW_EPEER, "process %d, which gathered the job, ended while it was joining", (int)pid);
 }
 
+/* Returns GW_EAGAIN if the gatherer went before it noted us: there may be another. */
 static int be_guest(struct meeting *m, int fd, int *ret_rank, int *ret_fd)
 {
+    int noted = 0;
     gwi_answer answer = {.rank = -1}; /* the gatherer's rank, until it welcomes us */
     struct ucred gatherer;
 
@@ -345,7 +356,7 @@ static int be_guest(struct meeting *m, int fd, int *ret_rank, int *ret_fd)
         return gwi_fail(GW_EPEER, "the name of this job is held by process %d of user %d; choose another "
                         "job name", (int)gatherer.pid, (int)gatherer.uid);
     if (send(fd, &m->hello, sizeof m->hello, MSG_NOSIGNAL) != (ssize_t)sizeof m->hello)
-        return gatherer_gone(gatherer.pid, -1);
+        return GW_EAGAIN;
     /* The gatherer came first and so gives up first, with the better sentence. */
     if (m->deadline_ns < GWI_FOREVER - 2 * GWI_SECOND)
         m->deadline_ns += 2 * GWI_SECOND;
@@ -354,11 +365,12 @@ static int be_guest(struct meeting *m, int fd, int *ret_rank, int *ret_fd)
         if (poll(&p, 1, TICK_MS) == 1) {
             int status = receive_answer(fd, &m->hello, gatherer.pid, &answer, ret_fd);
             if (status == 0)
-                return gatherer_gone(gatherer.pid, answer.rank);
+                return noted ? gatherer_gone(gatherer.pid, answer.rank) : GW_EAGAIN;
             if (status < 0)
                 return status;
             if (status == GWI_WELCOME)
                 break;
+            noted = 1;
         }
         int err = look_around(m);
         if (err == GW_ETIMEOUT)
@@ -410,6 +422,7 @@ int gwi_meet(const gwi_job *job, uint64_t layout, gwi_meet_prepare *prepare, voi
         .deadline_ns = gwi_deadline_ns(job->timeout_ns),
         .launcher = job->launched ? getppid() : 0,
         .listener = -1,
+        .ended = {.rank = -1},
     };
     int fd = -1, err;
 
@@ -418,16 +431,34 @@ int gwi_meet(const gwi_job *job, uint64_t layout, gwi_meet_prepare *prepare, voi
         *ret_rank = 0;
         return prepare(ctx, &me, 1, ret_fd);
     }
-    set_name(&m);
-    int role = find_role(&m, &fd);
-    if (role < 0)
-        return role;
-    if (role == 1) {
+    m.name_bytes = name_of(job->name, &m.name);
+    int64_t deadline_ns = m.deadline_ns;
+    do {
+        m.deadline_ns = deadline_ns;
+        int role = find_role(&m, &fd);
+        if (role < 0)
+            return role;
         m.listener = fd;
-        err = be_gatherer(&m, prepare, ctx, ret_rank, ret_fd);
-    } else {
-        err = be_guest(&m, fd, ret_rank, ret_fd);
-    }
-    close(fd);
+        err = role == 1 ? be_gatherer(&m, prepare, ctx, ret_rank, ret_fd) : be_guest(&m, fd, ret_rank, ret_fd);
+        close(fd);
+    } while (err == GW_EAGAIN);
     return err;
+}
+
+/* a launcher */
+
+int gwi_meet_tell_end(const char *job_name, int rank, pid_t pid)
+{
+    gwi_obituary obituary = gwi_obituary_of(rank, pid);
+    struct sockaddr_un name;
+    socklen_t name_bytes = name_of(job_name, &name);
+    struct ucred who;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return 0;
+    int told = connect(fd, (const struct sockaddr *)&name, name_bytes) == 0 && peer_is_same_user(fd, &who)
+               && send(fd, &obituary, sizeof obituary, MSG_NOSIGNAL) == (ssize_t)sizeof obituary;
+    close(fd);
+    return told;
 }

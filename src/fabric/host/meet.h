@@ -34,4 +34,8 @@ typedef int gwi_meet_prepare(void *ctx, const gwi_attendee *all, int n, int *ret
 int gwi_meet(const gwi_job *job, uint64_t layout, gwi_meet_prepare *prepare, void *ctx, int *ret_rank,
              int *ret_fd);
 
+/* For launchers: tell whoever gathers the job of this name that a rank has ended,
+ * so that nobody waits for it.  Returns 1 if somebody was told. */
+int gwi_meet_tell_end(const char *job_name, int rank, pid_t pid);
+
 #endif

@@ -1,10 +1,14 @@
 /* meet_test.c - processes find each other, agree or are refused, and deaths end it. */
 #include "fabric/host/meet.h"
 #include "base/error.h"
+#include "base/hash.h"
+#include "fabric/host/hello.h"
 #include "fabric/processes_test.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 /* Everybody gets the same file; its content lists the process numbers by rank. */
 static int make_list(void *ctx, const gwi_attendee *all, int n, int *ret_fd)
@@ -160,6 +164,120 @@ static void a_death_while_joining_ends_the_meeting_for_all(void **state)
         expect_others_to_notice(victim);
 }
 
+/* Strangers know where a job meets, but not what to say there. */
+
+static socklen_t meeting_point(const struct processes *all, struct sockaddr_un *ret_name)
+{
+    size_t n = strlen(all->job);
+
+    *ret_name = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int length = snprintf(ret_name->sun_path + 1, sizeof ret_name->sun_path - 1, "godwit-%u-%016llx%016llx",
+                          (unsigned)getuid(), (unsigned long long)gwi_hash_bytes(all->job, n, 1),
+                          (unsigned long long)gwi_hash_bytes(all->job, n, 2));
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+/* Connect as soon as somebody listens. */
+static int connect_to(const struct processes *all)
+{
+    struct sockaddr_un name;
+    socklen_t n = meeting_point(all, &name);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    while (connect(fd, (struct sockaddr *)&name, n) != 0)
+        usleep(1000);
+    return fd;
+}
+
+/* Say something and be refused with `word`. */
+static void talk(const struct processes *all, const void *packet, size_t n_bytes, const char *word)
+{
+    gwi_answer answer = {.status = 0};
+    int fd = connect_to(all);
+
+    REQUIRE(send(fd, packet, n_bytes, MSG_NOSIGNAL) == (ssize_t)n_bytes);
+    REQUIRE(recv(fd, &answer, sizeof answer, 0) == sizeof answer);
+    REQUIRE(answer.status == GW_EDISAGREE && strstr(answer.text, word) != NULL);
+    close(fd);
+}
+
+static void talk_nonsense_then_meet(const struct processes *all, int rank)
+{
+    gwi_job job = job_of(all, rank, all->n);
+
+    if (rank == 2) {
+        char noise[3000] = "noise";
+        gwi_hello hello = gwi_hello_of(&job, 1);
+        close(connect_to(all));
+        talk(all, noise, 1, "another version");
+        talk(all, noise, sizeof hello, "another version");
+        talk(all, noise, sizeof noise, "another version");
+        hello.rank = 99;
+        talk(all, &hello, sizeof hello, "rank 99");
+        hello.rank = INT32_MIN;
+        talk(all, &hello, sizeof hello, "ranks go from 0 to 2");
+    }
+    meet_with_rank(all, rank);
+}
+
+static void strangers_who_talk_nonsense_are_refused_and_the_job_meets(void **state)
+{
+    (void)state;
+    run_processes(3, talk_nonsense_then_meet);
+}
+
+/* Gather by hand and answer with something odd. */
+static void answer_oddly(const struct processes *all, const gwi_answer *answer, size_t n_bytes)
+{
+    struct sockaddr_un name;
+    socklen_t n = meeting_point(all, &name);
+    int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), fd;
+    gwi_hello hello;
+
+    REQUIRE(bind(listener, (struct sockaddr *)&name, n) == 0 && listen(listener, 8) == 0);
+    while ((fd = accept(listener, NULL, NULL)) >= 0 && recv(fd, &hello, sizeof hello, 0) <= 0)
+        close(fd); /* that was only a look whether we listen */
+    REQUIRE(send(fd, answer, n_bytes, MSG_NOSIGNAL) == (ssize_t)n_bytes);
+    REQUIRE(recv(fd, &hello, sizeof hello, 0) == 0); /* it goes away */
+}
+
+static void meet_an_odd_gatherer(const struct processes *all, int rank, const gwi_answer *answer, size_t n_bytes)
+{
+    gwi_job job = job_of(all, rank, all->n);
+    int got = -1, fd = -1;
+
+    if (rank == 0) {
+        answer_oddly(all, answer, n_bytes);
+        return;
+    }
+    close(connect_to(all));
+    REQUIRE(gwi_meet(&job, 1, make_list, NULL, &got, &fd) == GW_EBROKEN);
+    REQUIRE(strstr(gw_last_error(), "makes no sense") != NULL && got == -1 && fd == -1);
+}
+
+static void odd_status(const struct processes *all, int rank)
+{
+    meet_an_odd_gatherer(all, rank, &(gwi_answer){.status = 7}, sizeof(gwi_answer));
+}
+
+static void odd_length(const struct processes *all, int rank)
+{
+    meet_an_odd_gatherer(all, rank, &(gwi_answer){.status = GWI_NOTED}, 20);
+}
+
+static void welcome_without_a_file(const struct processes *all, int rank)
+{
+    meet_an_odd_gatherer(all, rank, &(gwi_answer){.status = GWI_WELCOME, .rank = 1}, sizeof(gwi_answer));
+}
+
+static void an_answer_that_makes_no_sense_ends_the_joining(void **state)
+{
+    (void)state;
+    run_processes(2, odd_status);
+    run_processes(2, odd_length);
+    run_processes(2, welcome_without_a_file);
+}
+
 static int cannot_prepare(void *ctx, const gwi_attendee *all, int n, int *ret_fd)
 {
     (void)ctx, (void)all, (void)n, (void)ret_fd;
@@ -186,4 +304,6 @@ GWI_TESTS(cmocka_unit_test(all_who_come_get_their_rank_and_the_same_file),
           cmocka_unit_test(many_meetings_in_a_row_do_not_mix),
           cmocka_unit_test(whoever_disagrees_is_refused_and_the_others_say_so),
           cmocka_unit_test(a_death_while_joining_ends_the_meeting_for_all),
+          cmocka_unit_test(strangers_who_talk_nonsense_are_refused_and_the_job_meets),
+          cmocka_unit_test(an_answer_that_makes_no_sense_ends_the_joining),
           cmocka_unit_test(a_prepare_that_fails_fails_everywhere))

@@ -42,6 +42,7 @@ struct mpi {
     /* set at open, then constant */
     const struct gwi_mpi_shim *shim;
     gwi_mpi_comm comm;
+    int epoch; /* how many worlds used it before */
     gwi_hosts hosts;
     gwi_fabric *local;
     gwi_post *post; /* NULL: there is one node only */
@@ -379,7 +380,6 @@ static void mpi_leave(gwi_fabric *f)
     if (m->post != NULL && m->shim->state() == GWI_MPI_RUNNING)
         tell_leaving(m, deadline);
     gwi_post_close(m->post, deadline);
-    /* The communicator stays: to free it would be collective. */
     free_mpi(m);
 }
 
@@ -417,21 +417,19 @@ static int exchange_failed(const struct mpi *m, const gwi_job *job, int err)
                     m->fabric.place.rank);
 }
 
-/* Open a communicator of our own and give everybody's card to everybody. */
+/* Give everybody's card to everybody. */
 static int exchange(struct mpi *m, const gwi_job *job, const struct card *mine, struct card *all)
 {
     int64_t deadline = gwi_deadline_ns(job->timeout_ns);
     gwi_mpi_request request;
-    int code, err;
 
-    if ((code = m->shim->open(&m->comm, &request)) != 0)
-        return gwi_mpi_failed(m->shim, code, "making a communicator");
-    if ((err = gwi_mpi_wait(m->shim, &request, deadline, "joining")) < 0)
-        return exchange_failed(m, job, err);
-    if ((code = m->shim->opened(m->comm)) != 0
-        || (code = m->shim->gather(m->comm, mine, sizeof *mine, all, &request)) != 0)
-        return gwi_mpi_failed(m->shim, code, "joining");
-    return exchange_failed(m, job, gwi_mpi_wait(m->shim, &request, deadline, "joining"));
+    int err = gwi_plugin_comm(m->shim, deadline, &m->comm, &m->epoch);
+    if (err == 0) {
+        int code = m->shim->gather(m->comm, mine, sizeof *mine, all, &request);
+        err = code != 0 ? gwi_mpi_failed(m->shim, code, "joining")
+                        : gwi_mpi_wait(m->shim, &request, deadline, "joining");
+    }
+    return exchange_failed(m, job, err);
 }
 
 static int compare(const struct card *all, int size, int rank)
@@ -519,7 +517,7 @@ static int open_rest(struct mpi *m, const gwi_job *job)
     m->fabric.place = m->hosts.places[m->fabric.place.rank];
     m->fabric.places = m->hosts.places;
     m->fabric.entry = m->local->entry;
-    return m->fabric.place.nodes > 1 ? gwi_post_open(m->shim, m->comm, job->size, &m->post) : 0;
+    return m->fabric.place.nodes > 1 ? gwi_post_open(m->shim, m->comm, m->epoch, job->size, &m->post) : 0;
 }
 
 int gwi_mpi_open(const gwi_job *job, gwi_fabric **ret_fabric)

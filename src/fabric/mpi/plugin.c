@@ -159,6 +159,10 @@ static struct {
     /* under the lock, then constant: set if we started MPI */
     const struct gwi_mpi_shim *ours;
     uint32_t generation;
+    /* under the lock, by one join at a time */
+    const struct gwi_mpi_shim *shim; /* NULL: there is no communicator yet */
+    gwi_mpi_comm comm;
+    int epoch;
     _Atomic int died;
 } engine = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -208,6 +212,76 @@ int gwi_plugin_start(const struct gwi_mpi_shim *shim)
                         "MPI_THREAD_MULTIPLE; start it with MPI_Init_thread(), or with mpi4py's default, "
                         "mpi4py.rc.thread_level = 'multiple'");
     return 0;
+}
+
+/* Take in a message that nobody wants any more. */
+static void discard(const struct gwi_mpi_shim *shim, gwi_mpi_found *found)
+{
+    gwi_mpi_request request;
+    void *bytes = malloc((size_t)found->n_bytes + 1);
+    int done = 0;
+
+    if (bytes == NULL || shim->receive(found, bytes, &request) != 0)
+        return;
+    while (!done && shim->test(&request, &done) == 0)
+        gwi_nap_ns(10 * GWI_US);
+    if (done)
+        free(bytes);
+}
+
+/* MPI ends.  Messages may still be under way to us, from ranks that left or that
+ * did not know that we have left; some MPIs complain about those that nobody takes,
+ * and some let their senders wait.  So take them in until everybody is as far. */
+static void drain(void)
+{
+    const struct gwi_mpi_shim *shim = engine.shim;
+    gwi_mpi_request all_here;
+    gwi_mpi_found found;
+    int done = 0, yes;
+
+    if (atomic_load(&engine.died) || shim->barrier(engine.comm, &all_here) != 0)
+        return;
+    do {
+        if (shim->find(engine.comm, GWI_MPI_ANY, GWI_MPI_ANY, &yes, &found) != 0)
+            return;
+        if (yes)
+            discard(shim, &found);
+        else if (shim->test(&all_here, &done) != 0)
+            return;
+        else if (!done)
+            gwi_nap_ns(GWI_MS);
+    } while (yes || !done);
+}
+
+static int make_comm_locked(const struct gwi_mpi_shim *shim, int64_t deadline_ns)
+{
+    gwi_mpi_request request;
+    int code = shim->open(&engine.comm, &request);
+
+    if (code != 0)
+        return gwi_mpi_failed(shim, code, "making a communicator");
+    int err = gwi_mpi_wait(shim, &request, deadline_ns, "joining");
+    if (err < 0)
+        return err;
+    if ((code = shim->opened(engine.comm)) != 0 || (code = shim->before_finish(drain)) != 0)
+        return gwi_mpi_failed(shim, code, "joining");
+    engine.shim = shim;
+    return 0;
+}
+
+int gwi_plugin_comm(const struct gwi_mpi_shim *shim, int64_t deadline_ns, gwi_mpi_comm *ret_comm, int *ret_epoch)
+{
+    int err = 0;
+
+    pthread_mutex_lock(&engine.lock);
+    if (engine.shim == NULL)
+        err = make_comm_locked(shim, deadline_ns);
+    if (err == 0) {
+        *ret_comm = engine.comm;
+        *ret_epoch = engine.epoch++;
+    }
+    pthread_mutex_unlock(&engine.lock);
+    return err;
 }
 
 void gwi_plugin_note_death(void)

@@ -57,6 +57,27 @@ static int finish(void)
     return MPI_Finalize();
 }
 
+/* What is attached to MPI_COMM_SELF goes first when MPI ends. */
+static void (*last_call)(void);
+
+static int call_last(MPI_Comm comm, int key, void *value, void *extra)
+{
+    (void)comm;
+    (void)key;
+    (void)value;
+    (void)extra;
+    last_call();
+    return MPI_SUCCESS;
+}
+
+static int before_finish(void (*call)(void))
+{
+    int key, err = MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, call_last, &key, NULL);
+
+    last_call = call;
+    return err != MPI_SUCCESS ? err : MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
+}
+
 static int all_threads(int *ret_yes)
 {
     int level = 0, err = MPI_Query_thread(&level);
@@ -100,6 +121,16 @@ static int gather(gwi_mpi_comm comm, const void *mine, int n_bytes, void *all, g
     return err;
 }
 
+static int barrier(gwi_mpi_comm comm, gwi_mpi_request *ret_request)
+{
+    HANDLE(MPI_Comm, c, comm.word);
+    MPI_Request request;
+
+    int err = MPI_Ibarrier(c, &request);
+    KEEP(request, ret_request->word);
+    return err;
+}
+
 static int send_bytes(gwi_mpi_comm comm, const void *bytes, int n_bytes, int peer, int tag, int matched,
                       gwi_mpi_request *ret_request)
 {
@@ -119,7 +150,8 @@ static int find(gwi_mpi_comm comm, int source, int tag, int *ret_yes, gwi_mpi_fo
     MPI_Status status;
 
     *ret_yes = 0;
-    int err = MPI_Improbe(source == GWI_MPI_ANY ? MPI_ANY_SOURCE : source, tag, c, ret_yes, &message, &status);
+    int err = MPI_Improbe(source == GWI_MPI_ANY ? MPI_ANY_SOURCE : source, tag == GWI_MPI_ANY ? MPI_ANY_TAG : tag, c,
+                          ret_yes, &message, &status);
     if (err != MPI_SUCCESS || !*ret_yes)
         return err;
     KEEP(message, ret_found->word);
@@ -164,11 +196,13 @@ __attribute__((visibility("default"))) const struct gwi_mpi_shim gw_mpi_shim = {
     .state = state,
     .start = start,
     .finish = finish,
+    .before_finish = before_finish,
     .all_threads = all_threads,
     .world = world,
     .open = open_comm,
     .opened = opened,
     .gather = gather,
+    .barrier = barrier,
     .send = send_bytes,
     .find = find,
     .receive = receive,

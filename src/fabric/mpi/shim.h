@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define GWI_MPI_SHIM_LAYOUT 1 /* changes with this header */
-#define GWI_MPI_ANY (-1)      /* any source */
+#define GWI_MPI_ANY (-1)      /* any source, any tag */
 
 typedef struct gwi_mpi_comm { uint64_t word; } gwi_mpi_comm;
 typedef struct gwi_mpi_request { uint64_t word; } gwi_mpi_request;
@@ -39,6 +39,10 @@ struct gwi_mpi_shim {
     int (*start)(void);
     int (*finish)(void);
 
+    /* Have `call` called when MPI is about to end, whoever ends it; MPI still works
+     * then. */
+    int (*before_finish)(void (*call)(void));
+
     /* Whether any thread may call at any time (MPI_THREAD_MULTIPLE). */
     int (*all_threads)(int *ret_yes);
     int (*world)(int *ret_rank, int *ret_size);
@@ -50,6 +54,9 @@ struct gwi_mpi_shim {
 
     /* Everybody's `n_bytes` to everybody, in the order of ranks.  Collective. */
     int (*gather)(gwi_mpi_comm comm, const void *mine, int n_bytes, void *all, gwi_mpi_request *ret_request);
+
+    /* Done when everybody has called it.  Collective. */
+    int (*barrier)(gwi_mpi_comm comm, gwi_mpi_request *ret_request);
 
     /* `matched`: done only when the receiver has found it. */
     int (*send)(gwi_mpi_comm comm, const void *bytes, int n_bytes, int peer, int tag, int matched,
