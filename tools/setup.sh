@@ -220,6 +220,30 @@ install_godwit() {
     printf '%s\n' "$now" >"$stamp"
 }
 
+# --- mpi4py, for the tests -------------------------------------------------------------------
+
+mpi4py=mpi4py==4.0.3
+
+# Once for each MPI, under build/, because in .venv there could be one only.  Without optimisation, since its one
+# large file takes minutes otherwise; without pip's cache, which does not know for which MPI a wheel was built.
+build_mpi4py() {
+    local kind=$1 dir=$root/build/mpi4py-$1 given_up=$root/build/given-up-mpi4py-$1
+    command -v "mpicc.$kind" >/dev/null || return 0
+    [ "$(cat "$dir/made-for" 2>/dev/null)" != "$mpi4py $("$venv/bin/python" -VV)" ] || return 0
+    if [ -e "$given_up" ]; then
+        say "note: mpi4py for $kind: could not be built earlier (make clean, to try again)"
+        return
+    fi
+    rm -rf "$dir"
+    if step "building mpi4py for $kind" env "MPICC=mpicc.$kind" CFLAGS="-O0 -g0" "$venv/bin/python" -m pip install \
+        --disable-pip-version-check --no-cache-dir --no-binary mpi4py --no-deps --target "$dir" "$mpi4py"; then
+        printf '%s\n' "$mpi4py $("$venv/bin/python" -VV)" >"$dir/made-for"
+    else
+        touch "$given_up"
+        say "warning: going on without mpi4py for $kind; some tests will be skipped"
+    fi
+}
+
 # --- what is asked for -----------------------------------------------------------------------
 
 mkdir -p "$logs"
@@ -250,6 +274,8 @@ test)
     mpis
     wish "Debian's PyTorch" python3-torch python3-numpy python3-pytest python3-hypothesis
     make_venv requirements.txt requirements-test.txt
+    build_mpi4py openmpi
+    build_mpi4py mpich
     install_godwit
     ;;
 format)

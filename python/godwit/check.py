@@ -211,9 +211,24 @@ def _fabric(report: Report) -> None:
     report.info("because", plan["reason"])
 
 
+def _plugin(kind: str) -> Optional[str]:
+    """Where the library finds its plugin for an MPI: as src/fabric/mpi/plugin.c does."""
+    maps = _read("/proc/self/maps")
+    beside = os.path.dirname(_first(r"(/\S*/libgodwit\.so\S*)", maps))
+    given = os.environ.get("GODWIT_PLUGINS")
+    for directory in [given] if given else [beside, os.path.join(beside, "godwit")]:
+        path = os.path.join(directory, f"godwit-{kind}.so")
+        if os.access(path, os.R_OK):
+            return path
+    return None
+
+
 def _mpis(report: Report) -> None:
     report.section("MPI (for several machines; not needed on one)")
-    for program in ("mpirun.openmpi", "mpirun.mpich"):
+    for kind in ("openmpi", "mpich"):
+        program = f"mpirun.{kind}"
+        plugin = os.path.basename(_plugin(kind) or "")
+        report.info(f"plugin, {kind}", plugin or "not there: built only where that MPI's mpicc was found")
         path = shutil.which(program)
         if path is None:
             report.info(program, "not installed")

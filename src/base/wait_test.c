@@ -132,7 +132,62 @@ static void a_sleeper_is_not_counted_in_the_crowd(void **state)
     assert_int_equal(crowd.awake, 0);
 }
 
-GWI_TESTS(cmocka_unit_test(no_ring_is_lost_between_threads),
+static int64_t processor_ns(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_THREAD, &usage);
+    return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * GWI_SECOND
+           + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * GWI_US;
+}
+
+static void who_polls_looks_often_at_first_and_then_hardly_costs_anything(void **state)
+{
+    (void)state;
+    gwi_bell bell = {0};
+    gwi_waiter w;
+    int64_t began = gwi_now_ns(), now = began, used = processor_ns();
+    int n_early = 0, n_late = 0;
+
+    gwi_waiter_init(&w, &bell, NULL);
+    w.polls = 1;
+    while ((now = gwi_now_ns()) - began < 600 * GWI_MS) {
+        gwi_waiter_pause(&w);
+        n_early += w.armed && now - began < 10 * GWI_MS;
+        n_late += now - began > 300 * GWI_MS;
+    }
+    used = processor_ns() - used;
+    gwi_waiter_fini(&w);
+    assert_int_equal(bell.sleepers, 0);
+    assert_true(n_early > 10);
+    assert_true(n_late > 10 && n_late < 200);
+    assert_true(used < 30 * GWI_MS);
+}
+
+static void who_polls_is_still_woken_by_the_bell(void **state)
+{
+    (void)state;
+    struct table t = {.rounds = 200};
+    gwi_thread other;
+    gwi_waiter w;
+
+    assert_int_equal(gwi_thread_start("other", play, &t, &other), 0);
+    gwi_waiter_init(&w, &t.pong, NULL);
+    w.polls = 1;
+    for (uint32_t i = 1; i <= t.rounds; i++) {
+        atomic_store(&t.served, i);
+        gwi_bell_ring(&t.ping);
+        while (atomic_load_explicit(&t.answered, memory_order_acquire) < i)
+            gwi_waiter_pause(&w);
+    }
+    gwi_waiter_fini(&w);
+    gwi_thread_join(other);
+    assert_int_equal(t.pong.sleepers, 0);
+}
+
+GWI_TESTS(cmocka_unit_test(who_polls_looks_often_at_first_and_then_hardly_costs_anything),
+          cmocka_unit_test(who_polls_is_still_woken_by_the_bell),
+          cmocka_unit_test(no_ring_is_lost_between_threads),
           cmocka_unit_test(no_ring_is_lost_between_processes),
           cmocka_unit_test(a_long_wait_sleeps_and_looks_around_every_tick),
           cmocka_unit_test(a_sleeper_is_not_counted_in_the_crowd))

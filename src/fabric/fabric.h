@@ -44,7 +44,8 @@ typedef struct gwi_outgoing {
     int begun;
 } gwi_outgoing;
 
-/* A piece of a message coming in.  Pieces of one message come in order and
+/* A piece of a message coming in.  Any message may come in several pieces, however
+ * short it is.  Pieces of one message come in order and
  * nothing of the same source and lane between them.  The bytes are borrowed
  * for the call. */
 typedef struct gwi_piece {
@@ -67,7 +68,8 @@ typedef struct gwi_segment {
     uint64_t offset; /* where it lies in the node's arena */
 } gwi_segment;
 
-/* What became of a rank. */
+/* What became of a rank.  LEFT is seen only when everything that the rank sent
+ * before can be polled. */
 typedef enum gwi_fate { GWI_HERE, GWI_LEFT, GWI_DEAD } gwi_fate;
 
 struct gwi_fabric_ops {

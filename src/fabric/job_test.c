@@ -3,13 +3,16 @@
 #include "base/clock.h"
 #include "base/test.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const variables[] = {
     "GODWIT_JOB", "GODWIT_RANK", "GODWIT_SIZE", "GODWIT_NODE_SIZE", "GODWIT_TIMEOUT", "RANK", "WORLD_SIZE",
     "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-    "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+    "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "SLURM_STEP_NUM_TASKS",
+    "SLURM_PROCID", "GODWIT_PLUGINS",
 };
 
 static int clean(void **state)
@@ -183,16 +186,131 @@ static void nodes_larger_than_the_job_hold_the_whole_job(void **state)
     assert_int_equal(find(&opt).node_size, 3);
 }
 
-static void under_mpirun_it_refuses_to_be_many_worlds_of_one(void **state)
+/* under an MPI launcher; no MPI is started here */
+
+/* A directory with files of these names, for GODWIT_PLUGINS. */
+static void set_plugins(const char *first, const char *second)
+{
+    static char dir[] = "/tmp/job-test-XXXXXX";
+    static int made;
+    char path[256];
+
+    if (!made)
+        assert_non_null(mkdtemp(dir));
+    made = 1;
+    const char *const all[] = {"godwit-openmpi.so", "godwit-mpich.so"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, all[i]);
+        unlink(path);
+        if (strcmp(first, all[i]) == 0 || strcmp(second, all[i]) == 0)
+            fclose(fopen(path, "w"));
+    }
+    if (first[0] == '\0' && second[0] == '\0') {
+        rmdir(dir);
+        made = 0;
+        memcpy(dir + strlen(dir) - 6, "XXXXXX", 6);
+        return;
+    }
+    setenv("GODWIT_PLUGINS", dir, 1);
+}
+
+static int remove_plugins(void **state)
 {
     (void)state;
-    setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
-    assert_int_equal(find(&no_wishes).size, 1);
-    setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
-    refused(&no_wishes, GW_EUNSUP, "OMPI_COMM_WORLD_SIZE");
+    set_plugins("", "");
+    return 0;
+}
+
+static void set_launcher(const char *size_name, const char *size, const char *rank_name, const char *rank)
+{
+    setenv(size_name, size, 1);
+    setenv(rank_name, rank, 1);
+}
+
+static void under_mpirun_the_job_runs_on_that_mpi(void **state)
+{
+    (void)state;
+    set_plugins("godwit-openmpi.so", "godwit-mpich.so");
+    set_launcher("OMPI_COMM_WORLD_SIZE", "4", "OMPI_COMM_WORLD_RANK", "3");
+    gwi_job job = find(&no_wishes);
+    assert_string_equal(job.fabric, "mpi");
+    assert_int_equal(job.mpi, GWI_OPENMPI);
+    assert_int_equal(job.size, 4);
+    assert_int_equal(job.rank, 3);
+    assert_non_null(strstr(job.reason, "OMPI_COMM_WORLD_SIZE is 4"));
+    clean(NULL);
+    set_plugins("godwit-openmpi.so", "godwit-mpich.so");
+    set_launcher("PMI_SIZE", "2", "PMI_RANK", "0");
+    job = find(&no_wishes);
+    assert_int_equal(job.mpi, GWI_MPICH);
+    assert_non_null(strstr(job.reason, "MPICH"));
+}
+
+static void an_mpi_without_its_plugin_is_refused_with_what_to_do(void **state)
+{
+    (void)state;
+    set_plugins("godwit-openmpi.so", "");
+    set_launcher("PMI_SIZE", "4", "PMI_RANK", "0");
+    refused(&no_wishes, GW_EUNSUP, "godwit-mpich.so");
+    refused(&no_wishes, GW_EUNSUP, "build Godwit where MPICH's mpicc is found");
+}
+
+static void mpirun_of_one_process_is_a_world_of_one_and_needs_no_mpi(void **state)
+{
+    (void)state;
+    set_launcher("OMPI_COMM_WORLD_SIZE", "1", "OMPI_COMM_WORLD_RANK", "0");
+    gwi_job job = find(&no_wishes);
+    assert_int_equal(job.size, 1);
+    assert_string_equal(job.fabric, "shm");
+}
+
+static void of_two_mpi_launchers_that_with_several_processes_counts(void **state)
+{
+    (void)state;
+    set_plugins("godwit-openmpi.so", "godwit-mpich.so");
+    set_launcher("OMPI_COMM_WORLD_SIZE", "1", "OMPI_COMM_WORLD_RANK", "0");
+    set_launcher("PMI_SIZE", "4", "PMI_RANK", "2");
+    gwi_job job = find(&no_wishes);
+    assert_int_equal(job.mpi, GWI_MPICH);
+    assert_int_equal(job.rank, 2);
+}
+
+static void godwit_run_inside_mpirun_counts(void **state)
+{
+    (void)state;
+    set_launcher("OMPI_COMM_WORLD_SIZE", "4", "OMPI_COMM_WORLD_RANK", "3");
+    setenv("GODWIT_JOB", "abc", 1);
+    setenv("GODWIT_RANK", "1", 1);
+    setenv("GODWIT_SIZE", "2", 1);
+    gwi_job job = find(&no_wishes);
+    assert_int_equal(job.size, 2);
+    assert_string_equal(job.fabric, "shm");
+}
+
+static void tasks_of_srun_need_a_way_to_find_each_other(void **state)
+{
+    (void)state;
+    set_plugins("godwit-mpich.so", "");
+    set_launcher("SLURM_STEP_NUM_TASKS", "4", "SLURM_PROCID", "1");
+    refused(&no_wishes, GW_EUNSUP, "srun --mpi=pmix");
+    setenv("PMIX_RANK", "1", 1);
+    gwi_job job = find(&no_wishes);
+    assert_int_equal(job.size, 4);
+    assert_int_equal(job.rank, 1);
+    assert_int_equal(job.mpi, GWI_MPICH);
+}
+
+static void launchers_that_make_no_sense_are_refused(void **state)
+{
+    (void)state;
+    set_launcher("PMI_SIZE", "many", "PMI_RANK", "0");
+    refused(&no_wishes, GW_EINVAL, "PMI_SIZE is 'many'");
+    set_launcher("PMI_SIZE", "2", "PMI_RANK", "2");
+    refused(&no_wishes, GW_EINVAL, "PMI_RANK is '2'");
 }
 
 #define CASE(name) cmocka_unit_test_setup(name, clean)
+#define WITH_PLUGINS(name) cmocka_unit_test_setup_teardown(name, clean, remove_plugins)
 GWI_TESTS(CASE(without_any_sign_it_is_a_world_of_one), CASE(godwit_runs_variables_are_followed),
           CASE(half_set_variables_are_refused), CASE(torchruns_variables_are_followed),
           CASE(torchruns_restarts_and_second_jobs_have_other_names),
@@ -200,4 +318,8 @@ GWI_TESTS(CASE(without_any_sign_it_is_a_world_of_one), CASE(godwit_runs_variable
           CASE(godwit_run_goes_before_torchrun_and_the_caller_before_both),
           CASE(the_same_name_from_different_sources_is_not_the_same_job),
           CASE(wishes_that_make_no_sense_are_refused), CASE(nodes_larger_than_the_job_hold_the_whole_job),
-          CASE(under_mpirun_it_refuses_to_be_many_worlds_of_one))
+          CASE(mpirun_of_one_process_is_a_world_of_one_and_needs_no_mpi), CASE(godwit_run_inside_mpirun_counts),
+          CASE(launchers_that_make_no_sense_are_refused), WITH_PLUGINS(under_mpirun_the_job_runs_on_that_mpi),
+          WITH_PLUGINS(an_mpi_without_its_plugin_is_refused_with_what_to_do),
+          WITH_PLUGINS(of_two_mpi_launchers_that_with_several_processes_counts),
+          WITH_PLUGINS(tasks_of_srun_need_a_way_to_find_each_other))

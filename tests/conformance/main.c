@@ -4,7 +4,8 @@
  *     conformance --fabric sim -n 4 [--seed 1] [--seeds 1000] [--trace]
  *     mpirun -n 4 conformance --fabric env               joins whatever started it
  *
- * With --case only one case runs.  Under shm and env the ranks run the cases one
+ * With --case only one case runs; with --light there are fewer messages and none of
+ * 64 MB, for builds that are slow.  Under shm and env the ranks run the cases one
  * after the other in one job and rank 0 prints; a rank that fails ends, and with
  * it the job.  Under sim each seed is a job of its own; a seed that fails is
  * printed with the command that replays it.                                  */
@@ -24,7 +25,7 @@ static struct {
     const char *only; /* a case */
     int size, node_size;
     int seed, n_seeds;
-    int trace;
+    int trace, light;
 } args = {.fabric = "", .size = 4, .seed = 1, .n_seeds = 1};
 
 /* which cases */
@@ -128,7 +129,7 @@ static int drive(const struct conformance_case *c, const struct run *run, gwi_fa
 /* All cases on one fabric, which is left at the end.  Returns the exit code. */
 static int drive_all(gwi_fabric *f)
 {
-    struct run run = {.seed = (uint64_t)args.seed, .node_size = args.node_size, .heavy = 1};
+    struct run run = {.seed = (uint64_t)args.seed, .node_size = args.node_size, .heavy = !args.light};
     int rank = f->place.rank, size = f->place.size, n = 0, has_left = 0;
 
     if (rank == 0)
@@ -216,7 +217,7 @@ static int simulate(const struct conformance_case *c, const struct run *run, gwi
 static int simulate_seed(const struct conformance_case *c, int seed)
 {
     /* What takes long is done for one seed. */
-    struct run run = {.seed = (uint64_t)seed, .node_size = args.node_size, .heavy = seed == 1};
+    struct run run = {.seed = (uint64_t)seed, .node_size = args.node_size, .heavy = seed == 1 && !args.light};
     gwi_sim_options options = {.seed = (uint64_t)seed, .size = args.size, .node_size = args.node_size};
     gwi_sim *sim;
 
@@ -236,8 +237,9 @@ static int simulate_seeds(const struct conformance_case *c, int number)
     for (int seed = args.seed; seed < args.seed + args.n_seeds; seed++)
         if (simulate_seed(c, seed) < 0) {
             printf("not ok %d - %s\n# %s\n", number, c->name, gw_last_error());
-            printf("# replay: %s --fabric sim -n %d --node-size %d --case %s --seed %d --trace\n", args.program,
-                   args.size, args.node_size > 0 ? args.node_size : args.size, c->name, seed);
+            printf("# replay: %s --fabric sim -n %d --node-size %d --case %s --seed %d --trace%s\n", args.program,
+                   args.size, args.node_size > 0 ? args.node_size : args.size, c->name, seed,
+                   args.light ? " --light" : "");
             return 1;
         }
     printf("ok %d - %s\n", number, c->name);
@@ -262,7 +264,7 @@ static int run_sim(void)
 static int usage(void)
 {
     fprintf(stderr, "usage: %s --fabric shm|sim|env [-n ranks] [--node-size k] [--case name]\n"
-            "       [--seed first] [--seeds how-many] [--trace]\n", args.program);
+            "       [--seed first] [--seeds how-many] [--trace] [--light]\n", args.program);
     return 2;
 }
 
@@ -277,7 +279,7 @@ static int parse_args(int argc, char **argv)
         {"fabric", required_argument, NULL, 'f'}, {"node-size", required_argument, NULL, 'k'},
         {"case", required_argument, NULL, 'c'},   {"seed", required_argument, NULL, 's'},
         {"seeds", required_argument, NULL, 'S'},  {"trace", no_argument, NULL, 't'},
-        {NULL, 0, NULL, 0},
+        {"light", no_argument, NULL, 'l'},        {NULL, 0, NULL, 0},
     };
     int key, err = 0;
 
@@ -287,6 +289,7 @@ static int parse_args(int argc, char **argv)
         case 'f': args.fabric = optarg; break;
         case 'c': args.only = optarg; break;
         case 't': args.trace = 1; break;
+        case 'l': args.light = 1; break;
         case 'n': err = number("-n", MAX_PROCESSES, &args.size); break;
         case 'k': err = number("--node-size", MAX_PROCESSES, &args.node_size); break;
         case 's': err = number("--seed", INT_MAX / 2, &args.seed); break;

@@ -140,6 +140,7 @@ def test_a_job_that_is_not_complete_says_who_is_missing(who):
 
 
 def test_an_mpi_launcher_is_not_mistaken_for_a_world_of_one(who):
+    """With the plugin, MPI finds no launcher behind the variable; without, there is no plugin."""
     done = run(sys.executable, who, OMPI_COMM_WORLD_SIZE="4")
     assert done.returncode != 0
     assert "godwit run -n 4" in done.stderr

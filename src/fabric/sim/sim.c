@@ -941,7 +941,8 @@ static int stuck(gwi_sim *sim, const char *why)
     for (int rank = 0; rank < sim->options.size && shown < GWI_RANKS_SHOWN && used < sizeof all; rank++)
         if (!sim->ranks[rank].over) {
             describe(&sim->ranks[rank], one, sizeof one);
-            used += (size_t)snprintf(all + used, sizeof all - used, "%srank %d %s", shown++ == 0 ? "" : "; ", rank, one);
+            used += (size_t)snprintf(all + used, sizeof all - used, "%srank %d %s", shown++ == 0 ? "" : "; ", rank,
+                                     one);
         }
     return gwi_fail(GW_ETIMEOUT, "%s; %d of %d ranks are not done at %.3f us of seed %llu: %s", why,
                     sim->options.size - sim->n_over, sim->options.size, (double)sim->now_ns / 1e3,
