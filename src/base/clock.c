@@ -37,5 +37,7 @@ int64_t gwi_seconds_to_ns(double seconds)
 {
     if (!(seconds > 0))
         return 0;
+    if (seconds < 1e-9)
+        return 1;
     return seconds >= 9.2e9 ? GWI_FOREVER : (int64_t)(seconds * 1e9);
 }

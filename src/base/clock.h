@@ -22,7 +22,8 @@ void gwi_nap_ns(int64_t span_ns);
 /* now + span, but GWI_FOREVER instead of an overflow. */
 int64_t gwi_deadline_ns(int64_t span_ns);
 
-/* Seconds as nanoseconds; GWI_FOREVER for what does not fit, 0 below zero. */
+/* Seconds as nanoseconds; GWI_FOREVER for what does not fit, 0 below zero, and at
+ * least 1 above it. */
 int64_t gwi_seconds_to_ns(double seconds);
 
 #endif

@@ -30,6 +30,7 @@ static void seconds_that_do_not_fit_are_clamped(void **state)
     (void)state;
     assert_true(gwi_seconds_to_ns(1.5) == 1500000000);
     assert_true(gwi_seconds_to_ns(-1) == 0);
+    assert_true(gwi_seconds_to_ns(1e-20) == 1);
     assert_true(gwi_seconds_to_ns((double)NAN) == 0);
     assert_true(gwi_seconds_to_ns(1e300) == GWI_FOREVER);
     assert_true(gwi_seconds_to_ns((double)INFINITY) == GWI_FOREVER);

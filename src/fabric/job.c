@@ -237,7 +237,7 @@ static int from_claim(const struct claim *claim, int several, const gwi_mpi_load
         job->mpi = gwi_plugin_find(GWI_OPENMPI) == 0 ? GWI_OPENMPI : GWI_MPICH;
     int err = gwi_plugin_find(job->mpi);
     if (err < 0)
-        return err;
+        return gwi_fail(err, "%s, or on one machine use godwit run -n %d", gw_last_error(), claim->size);
     job->rank = claim->rank;
     job->size = claim->size;
     snprintf(job->reason, sizeof job->reason, "%s is %d, so %s's launcher started this process%s", claim->variable,

@@ -88,6 +88,7 @@ static void read_where(const gwi_ledger_row *row, char *text)
 {
     uint64_t words[GWI_WHERE_BYTES / 8];
     uint32_t before, after;
+    int tries = 1000; /* a witness that was killed while it wrote never ends */
 
     if (!can_answer(row) || !has_answered(row)) {
         snprintf(text, GWI_WHERE_BYTES, "%s", can_answer(row) ? "does not answer (busy in native code?)" : "");
@@ -98,7 +99,9 @@ static void read_where(const gwi_ledger_row *row, char *text)
         for (size_t i = 0; i < GWI_WHERE_BYTES / 8; i++)
             words[i] = atomic_load_explicit(&row->entry->where[i], memory_order_seq_cst);
         after = atomic_load_explicit(&row->entry->version, memory_order_seq_cst);
-    } while (before != after || before % 2 != 0);
+    } while ((before != after || before % 2 != 0) && --tries > 0);
+    if (tries == 0)
+        return;
     memcpy(text, words, GWI_WHERE_BYTES);
     text[GWI_WHERE_BYTES - 1] = '\0';
 }

@@ -103,6 +103,15 @@ static void several_may_ask_at_once(void **state)
     gwi_witness_stop(&witness);
 }
 
+static void a_witness_that_was_killed_while_it_wrote_is_not_waited_for(void **state)
+{
+    (void)state;
+    gwi_entry entry = {.version = 1, .answered = 1, .has_witness = 1};
+    gwi_ledger_row row = {.rank = 5, .entry = &entry};
+
+    expect(&row, 1, "no call yet");
+}
+
 static void never(void *ctx, char *text, size_t room)
 {
     (void)text, (void)room;
@@ -128,4 +137,5 @@ static void a_witness_that_cannot_answer_is_not_waited_for_long(void **state)
 GWI_TESTS(cmocka_unit_test(an_entry_tells_the_call_a_rank_is_in_or_was_in_last),
           cmocka_unit_test(a_rank_elsewhere_has_a_row_too),
           cmocka_unit_test(a_witness_answers_every_question_anew), cmocka_unit_test(several_may_ask_at_once),
+          cmocka_unit_test(a_witness_that_was_killed_while_it_wrote_is_not_waited_for),
           cmocka_unit_test(a_witness_that_cannot_answer_is_not_waited_for_long))

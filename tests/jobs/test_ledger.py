@@ -93,3 +93,11 @@ def test_without_jobs_godwit_ps_says_so():
         pytest.skip("a PID namespace of its own needs root")
     assert alone.returncode == 0, alone.stderr
     assert "no job" in alone.stdout
+
+
+def test_godwit_ps_is_not_led_astray_by_other_peoples_memory():
+    for content in (b"", b"godwit\0\0" + bytes(100), os.urandom(5000)):
+        fd = os.memfd_create("godwit")
+        os.write(fd, content)
+        assert run(BIN / "godwit", "ps").returncode == 0
+        os.close(fd)

@@ -8,11 +8,13 @@
 #include "fabric/job.h"
 
 #include <assert.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAGIC UINT64_C(0x746977646f67) /* "godwit" in the file's first bytes */
@@ -97,6 +99,19 @@ static int watch_others(gwi_host *host)
     return 0;
 }
 
+/* Whether a header that anybody may have written is one that we can follow: then
+ * everything it speaks of lies inside the file, and the file cannot shrink. */
+static int header_is_sound(const gwi_host_header *h, int fd)
+{
+    struct stat st;
+
+    return h->magic == MAGIC && h->layout == LAYOUT && h->size >= 1 && h->size <= GWI_HOST_MAX
+           && h->node_size >= 1 && h->node_size <= h->size
+           && h->file_bytes == whole_bytes(h->size, gwi_place_of(0, h->size, h->node_size).nodes)
+           && (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0 && fstat(fd, &st) == 0
+           && (uint64_t)st.st_size >= h->file_bytes;
+}
+
 int gwi_host_map(gwi_host *host)
 {
     void *base;
@@ -106,7 +121,7 @@ int gwi_host_map(gwi_host *host)
         return err;
     gwi_host_header header = *(const gwi_host_header *)base;
     gwi_arena_unmap(base, SEATS_AT);
-    if (header.magic != MAGIC || header.layout != LAYOUT)
+    if (!header_is_sound(&header, host->fd))
         return gwi_fail(GW_EDISAGREE, "the job's shared memory was made by another version of Godwit; use one "
                         "version for all processes of a job");
     err = gwi_arena_map(host->fd, 0, header.file_bytes, &base);
@@ -273,7 +288,7 @@ void gwi_host_print_ledger(gwi_host *host, FILE *to)
     for (int rank = 0; rank < n; rank++) {
         gwi_seat *seat = &host->seats[rank];
         rows[rank] = (gwi_ledger_row){
-            .rank = seat->rank, .pid = seat->pid, .fate = fates[gwi_host_fate(host, rank)], .entry = &seat->entry,
+            .rank = seat->rank, .pid = seat->pid, .fate = fates[(unsigned)gwi_host_fate(host, rank) % 3], .entry = &seat->entry,
         };
     }
     gwi_ledger_print(to, rows, n);

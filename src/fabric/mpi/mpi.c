@@ -33,8 +33,9 @@
 
 /* What is known of a rank on another node. */
 struct far_rank {
-    _Atomic int left;             /* its note has come; `frames` is set before */
-    uint64_t frames[GWI_N_LANES];
+    _Atomic int left;             /* its note has come; the rest is set before */
+    uint64_t barrier;             /* at which it has arrived last */
+    uint64_t frames[GWI_N_LANES]; /* it ever sent us */
 };
 
 struct mpi {
@@ -137,6 +138,7 @@ static int take_note(void *ctx, const gwi_piece *piece)
     if (err < 0)
         return err;
     if (note.kind == GWI_NOTE_LEFT) {
+        from->barrier = note.barrier;
         memcpy(from->frames, note.frames, sizeof from->frames);
         atomic_store_explicit(&from->left, 1, memory_order_release);
     } else if (note.barrier > *reached) {
@@ -264,7 +266,16 @@ static int mpi_barrier_done(gwi_fabric *f)
     return done;
 }
 
-/* Of another host it is not known who of it is missing: all its ranks are named. */
+/* Of another host it is not known who of it is missing; all its ranks are named, but
+ * for those that left after they had arrived. */
+static int may_be_missing(const struct mpi *m, int rank)
+{
+    const struct far_rank *r = &m->far_ranks[rank];
+    int left = atomic_load_explicit(&r->left, memory_order_acquire);
+
+    return !same_host(m, rank) && m->reached[m->hosts.host[rank]] < m->barrier && !(left && r->barrier >= m->barrier);
+}
+
 static int mpi_barrier_missing(gwi_fabric *f, int *ret_ranks, int n_max)
 {
     struct mpi *m = self(f);
@@ -276,7 +287,7 @@ static int mpi_barrier_missing(gwi_fabric *f, int *ret_ranks, int n_max)
         return n;
     pthread_mutex_lock(&m->lock);
     for (int rank = 0; rank < m->hosts.size; rank++)
-        if (!same_host(m, rank) && m->reached[m->hosts.host[rank]] < m->barrier) {
+        if (may_be_missing(m, rank)) {
             if (n < n_max)
                 ret_ranks[n] = rank;
             n++;
@@ -360,7 +371,7 @@ static void free_mpi(struct mpi *m)
  * own time limit. */
 static void tell_leaving(struct mpi *m, int64_t deadline_ns)
 {
-    gwi_note note = {.kind = GWI_NOTE_LEFT};
+    gwi_note note = {.kind = GWI_NOTE_LEFT, .barrier = m->barrier};
 
     for (int rank = 0; rank < m->hosts.size; rank++) {
         if (same_node(m, rank))
@@ -377,8 +388,10 @@ static void mpi_leave(gwi_fabric *f)
     struct mpi *m = self(f);
     int64_t deadline = gwi_deadline_ns(LEAVE_NS);
 
-    if (m->post != NULL && m->shim->state() == GWI_MPI_RUNNING)
+    if (m->post != NULL && m->shim->state() == GWI_MPI_RUNNING) {
+        attend(m);
         tell_leaving(m, deadline);
+    }
     gwi_post_close(m->post, deadline);
     free_mpi(m);
 }

@@ -96,7 +96,7 @@ static int find_file(gwi_mpi_kind kind, char *path, size_t room)
 static int missing(gwi_mpi_kind kind, const char *path)
 {
     return gwi_fail(GW_EUNSUP, "this process belongs to a job of %s, for which this Godwit has no plugin (%s); "
-                    "build Godwit where %s's mpicc is found, or on one machine use godwit run -n",
+                    "build Godwit where %s's mpicc is found",
                     kinds[kind].name, path, kinds[kind].name);
 }
 

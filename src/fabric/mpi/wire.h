@@ -47,7 +47,7 @@ typedef enum gwi_note_kind { GWI_NOTE_BARRIER = 1, GWI_NOTE_LEFT = 2 } gwi_note_
 
 typedef struct gwi_note {
     uint64_t kind;
-    uint64_t barrier;             /* BARRIER: its number */
+    uint64_t barrier;             /* the number of the one at which the host, or the rank, has arrived last */
     uint64_t frames[GWI_N_LANES]; /* LEFT: how many it ever sent to the reader on each lane */
 } gwi_note;
 

@@ -107,9 +107,11 @@ static void find_new_rings(struct shm *s, int lane)
     gwi_port *port = &s->host->seats[s->fabric.place.rank].ports[lane];
 
     for (int word = 0; word < WORDS(s->fabric.place.size); word++) {
-        uint64_t bits = atomic_load_explicit(&port->opened[word], memory_order_acquire) ^ l->known[word];
+        uint64_t bits = atomic_load_explicit(&port->opened[word], memory_order_acquire) & ~l->known[word];
         for (; bits != 0; bits &= bits - 1) {
             int source = word * 64 + __builtin_ctzll(bits);
+            if (source >= s->fabric.place.size)
+                break;
             gwi_ring_taker_init(&l->takers[source], ring_at(s, source, s->fabric.place.rank, lane), s->capacity);
             l->open[l->n_open++] = source;
             l->known[word] |= UINT64_C(1) << (source % 64);
