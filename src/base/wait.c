@@ -24,7 +24,7 @@
 #define TICK_NS (100 * GWI_MS)
 #define NAP_SHARE 16                 /* of a wait in which nothing rings: so much longer it may get */
 #define NAP_MIN_NS (20 * GWI_US)
-#define NAP_MAX_NS (5 * GWI_MS)      /* 200 looks a second, some us each */
+#define NAP_MAX_NS (20 * GWI_MS)     /* 50 looks a second, up to 60 us each */
 #define COUNT_NS (10 * GWI_MS)       /* counting takes about 10 us */
 
 /* Whether strangers keep the machine busy, as this process saw it last. */

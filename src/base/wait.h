@@ -27,7 +27,7 @@
  *
  * Some things ring no bell, such as messages by MPI.  Who waits for them too sets
  * `polls`: it then sleeps a sixteenth of the time that it has waited already, at
- * least 20 us and at most 5 ms, and looks again without spinning.  So a wait lasts
+ * least 20 us and at most 20 ms, and looks again without spinning.  So a wait lasts
  * little longer than it must, and a long one costs next to nothing.
  *
  * If a process dies here: a bell keeps a sleeper too many, so that ringing it

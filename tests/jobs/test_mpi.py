@@ -104,7 +104,7 @@ def test_of_nested_launchers_the_inner_one_counts(inner, who):
     for kind in (inner, outer):
         if shutil.which(LAUNCHERS[kind][0]) is None:
             pytest.skip(f"{NAMES[kind]} is not installed")
-    # The outer one's variables are still set inside; "sh" keeps it from being the inner one's direct parent.
+    # What is left of the outer one inside: its variables.
     variables = {"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "1"} if outer == "openmpi" else {
         "PMI_SIZE": "3", "PMI_RANK": "1"}
     told = [f"{name}={value}" for name, value in variables.items()]
@@ -144,7 +144,8 @@ def test_ranks_of_several_hosts_make_a_world_and_nodes_stay_on_their_host(mpi, w
 
 def test_a_barrier_over_several_hosts_names_the_missing_host(mpi, program):
     late = program("""
-import godwit, time
+import sys, time
+import godwit
 me = godwit.init(timeout=1)
 godwit.barrier()
 if me.rank == 5:
@@ -153,7 +154,7 @@ else:
     try:
         godwit.barrier()
     except godwit.TimedOut as reason:
-        print(me.rank, str(reason).splitlines()[0], flush=True)
+        sys.stdout.write(f"{me.rank} {str(reason).splitlines()[0]}\\n")
 godwit.barrier()
 """)
     done = two_hosts(mpi, late)
@@ -165,6 +166,7 @@ godwit.barrier()
 
 def test_a_rank_that_left_is_known_on_other_hosts(mpi, program):
     leaver = program("""
+import sys
 import godwit
 me = godwit.init(timeout=20)
 godwit.barrier()
@@ -177,7 +179,7 @@ elif me.rank in (0, 5):
     try:
         godwit.recv(2)
     except godwit.RankLost as reason:
-        print(me.rank, reason, flush=True)
+        sys.stdout.write(f"{me.rank} {reason}\\n")
 """)
     done = two_hosts(mpi, leaver)
     assert done.returncode == 0, done.stderr
@@ -301,7 +303,7 @@ def test_the_end_of_a_rank_ends_the_job(mpi, program, end, node_size):
 
 @pytest.mark.parametrize("node_size", ["2", "1"])
 def test_ctrl_c_ends_a_job_that_waits(mpi, program, node_size):
-    waits = program("import godwit\nme = godwit.init()\ngodwit.barrier()\nprint('ready', flush=True)\ngodwit.recv(1 - me.rank)\n")
+    waits = program("import godwit\nme = godwit.init()\ngodwit.barrier()\nprint('ready\\n', end='', flush=True)\ngodwit.recv(1 - me.rank)\n")
     job = subprocess.Popen([*LAUNCHERS[mpi], "-n", "2", sys.executable, str(waits)], text=True, start_new_session=True,
                            env=job_environment() | {"GODWIT_NODE_SIZE": node_size}, stdout=subprocess.PIPE,
                            stderr=subprocess.PIPE)
@@ -309,8 +311,9 @@ def test_ctrl_c_ends_a_job_that_waits(mpi, program, node_size):
     began = time.monotonic()
     os.killpg(job.pid, signal.SIGINT)
     job.communicate(timeout=20)
-    assert job.returncode != 0
     assert time.monotonic() - began < 5
+    if mpi == "openmpi":  # MPICH's mpirun ends with 0
+        assert job.returncode != 0
 
 
 IDLE = """
@@ -323,12 +326,12 @@ godwit.barrier()
 time.sleep(0.5)
 began, used = time.monotonic(), time.process_time()
 if me.rank == 0:
-    time.sleep(4)
+    time.sleep(6)
     for other in range(1, me.size):
         godwit.send(other, b"go on")
 else:
     godwit.recv(0)
-print("used", (time.process_time() - used) / (time.monotonic() - began), flush=True)
+sys.stdout.write(f"used {(time.process_time() - used) / (time.monotonic() - began)}\\n")
 """
 
 

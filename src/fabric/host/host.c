@@ -99,31 +99,42 @@ static int watch_others(gwi_host *host)
     return 0;
 }
 
-/* Whether a header that anybody may have written is one that we can follow: then
- * everything it speaks of lies inside the file, and the file cannot shrink. */
-static int header_is_sound(const gwi_host_header *h, int fd)
+/* Whether a file that anybody may have made can be mapped without fear: it is long
+ * enough and cannot shrink. */
+static int file_is_sound(int fd, uint64_t n_bytes)
 {
     struct stat st;
 
+    return (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0 && fstat(fd, &st) == 0 && (uint64_t)st.st_size >= n_bytes;
+}
+
+/* Whether its header is one that we understand. */
+static int header_is_sound(const gwi_host_header *h)
+{
     return h->magic == MAGIC && h->layout == LAYOUT && h->size >= 1 && h->size <= GWI_HOST_MAX
            && h->node_size >= 1 && h->node_size <= h->size
-           && h->file_bytes == whole_bytes(h->size, gwi_place_of(0, h->size, h->node_size).nodes)
-           && (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0 && fstat(fd, &st) == 0
-           && (uint64_t)st.st_size >= h->file_bytes;
+           && h->file_bytes == whole_bytes(h->size, gwi_place_of(0, h->size, h->node_size).nodes);
+}
+
+static int foreign_file(void)
+{
+    return gwi_fail(GW_EDISAGREE, "the job's shared memory was made by another version of Godwit; use one version for "
+                    "all processes of a job");
 }
 
 int gwi_host_map(gwi_host *host)
 {
     void *base;
-    int err = gwi_arena_map(host->fd, 0, SEATS_AT, &base);
 
+    if (!file_is_sound(host->fd, SEATS_AT))
+        return foreign_file();
+    int err = gwi_arena_map(host->fd, 0, SEATS_AT, &base);
     if (err < 0)
         return err;
     gwi_host_header header = *(const gwi_host_header *)base;
     gwi_arena_unmap(base, SEATS_AT);
-    if (!header_is_sound(&header, host->fd))
-        return gwi_fail(GW_EDISAGREE, "the job's shared memory was made by another version of Godwit; use one "
-                        "version for all processes of a job");
+    if (!header_is_sound(&header) || !file_is_sound(host->fd, header.file_bytes))
+        return foreign_file();
     err = gwi_arena_map(host->fd, 0, header.file_bytes, &base);
     if (err < 0)
         return err;
