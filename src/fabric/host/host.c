@@ -104,8 +104,9 @@ static int watch_others(gwi_host *host)
 static int file_is_sound(int fd, uint64_t n_bytes)
 {
     struct stat st;
+    int seals = fcntl(fd, F_GET_SEALS);
 
-    return (fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) != 0 && fstat(fd, &st) == 0 && (uint64_t)st.st_size >= n_bytes;
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(fd, &st) == 0 && (uint64_t)st.st_size >= n_bytes;
 }
 
 /* Whether its header is one that we understand. */
