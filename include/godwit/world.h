@@ -21,8 +21,8 @@ extern "C" {
 
 typedef struct gw_world gw_world;
 
-/* How to find the others.  All zero but `size`, and rank -1, means: find out
- * from the environment (`godwit run`, then torchrun, else a world of one). */
+/* How to find the others.  GW_WORLD_OPTIONS_INIT means: find out from the
+ * environment (`godwit run`, then torchrun, then MPI, else a world of one). */
 typedef struct gw_world_options {
     size_t size_bytes;  /* sizeof(gw_world_options), so that it can grow */
     int rank;           /* -1: given by the launcher, or by order of arrival */

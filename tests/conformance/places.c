@@ -40,6 +40,21 @@ static int take_place(void *ctx, const gwi_piece *piece)
     return 0;
 }
 
+/* The ranks of a node are numbered through in the order of the ranks. */
+static int place_is_sound(const struct places *s, int rank)
+{
+    const gwi_place *p = &s->all[rank];
+    int before = 0, n = 0;
+
+    for (int other = 0; other < p->size; other++)
+        if (s->all[other].node == p->node) {
+            before += other < rank;
+            n++;
+        }
+    return p->rank == rank && p->size == s->mine.size && p->nodes == s->mine.nodes && p->node >= 0
+           && p->node < p->nodes && p->local_rank == before && p->local_size == n;
+}
+
 static int check_places(const struct places *s, gwi_fabric *f)
 {
     int asked = s->actor.run->node_size;
@@ -47,8 +62,9 @@ static int check_places(const struct places *s, gwi_fabric *f)
     if (asked > 0)
         CHECK(s->mine.node_size == (asked < s->mine.size ? asked : s->mine.size));
     for (int rank = 0; rank < s->mine.size; rank++) {
-        gwi_place expected = gwi_place_of(rank, s->mine.size, s->mine.node_size);
+        gwi_place expected = gwi_fabric_place(f, rank);
         CHECK(memcmp(&s->all[rank], &expected, sizeof expected) == 0);
+        CHECK(place_is_sound(s, rank));
         CHECK(f->ops->fate(f, rank) == GWI_HERE);
     }
     CHECK(f->ops->check(f) == 0);

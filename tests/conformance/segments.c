@@ -38,10 +38,12 @@ static int check_writes(const struct sharing *s, gwi_fabric *f)
 {
     const int *a = s->a.base, *b = s->b.base;
 
-    for (int i = 0; i < f->place.local_size; i++) {
-        int other = f->place.node * f->place.node_size + i;
-        CHECK(a[i] == 100 + other);
-        CHECK(b[i] == -other);
+    for (int other = 0; other < f->place.size; other++) {
+        gwi_place place = gwi_fabric_place(f, other);
+        if (place.node != f->place.node)
+            continue;
+        CHECK(a[place.local_rank] == 100 + other);
+        CHECK(b[place.local_rank] == -other);
     }
     for (int i = f->place.local_size; i < 1024; i++)
         CHECK(a[i] == 0 && b[i] == 0);

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from processes import BIN, assert_no_more_than, job_environment, run, traces  # noqa: F401
+from processes import assert_no_more_than, traces
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def cpu_seconds(pids: list[int]) -> float:
 
 @pytest.mark.parametrize("what", ["godwit.recv(me.rank)", "godwit.barrier() if me.rank else sys.stdin.read()", "sys.stdin.read()"],
                          ids=["in recv", "in a barrier", "in Python"])
-def test_an_idle_job_of_four_ranks_uses_under_two_percent_of_a_core(program, what):
+def test_an_idle_job_of_four_ranks_uses_under_two_percent_of_a_core(program, what, capsys):
     job = subprocess.Popen([BIN / "godwit", "run", "-n", "4", program(WAITING.format(what=what))], env=job_environment(),
                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert job.stdout is not None
@@ -40,5 +40,6 @@ def test_an_idle_job_of_four_ranks_uses_under_two_percent_of_a_core(program, wha
     share = (cpu_seconds(pids) - before) / (time.monotonic() - started)
     job.terminate()
     job.communicate(timeout=20)
-    print(f"4 idle ranks {what!r}: {100 * share:.2f} % of a core")
+    with capsys.disabled():
+        print(f"4 idle ranks, {what!r}: {100 * share:.2f} % of a core", end=" ")
     assert share < 0.02

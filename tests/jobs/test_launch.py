@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import job_environment, run
+from processes import job_environment, run
 
 RUN = (sys.executable, "-m", "godwit", "run")
 
