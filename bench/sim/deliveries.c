@@ -78,7 +78,8 @@ static int run(gwi_sim *sim, int size, uint64_t n_messages)
     uint64_t in_flight = 0;
 
     for (int rank = 0; rank < size; rank++) {
-        talkers[rank] = (struct talker){.to_send = n_messages / (uint64_t)size, .in_flight = &in_flight};
+        talkers[rank] = (struct talker){.to_send = n_messages / (uint64_t)size,
+                                        .in_flight = &in_flight};
         gwi_random_init(&talkers[rank].random, 1, (uint64_t)rank);
         states[rank] = &talkers[rank];
     }
@@ -113,7 +114,8 @@ int main(int argc, char **argv)
             fprintf(stderr, "%s\n", gw_last_error());
             return 1;
         }
-        printf("%4d ranks  %6.2f M deliveries/s  %5.2f x what was promised\n", sizes[i], rate / 1e6, rate / PROMISED);
+        printf("%4d ranks  %6.2f M deliveries/s  %5.2f x what was promised\n", sizes[i], rate / 1e6,
+               rate / PROMISED);
         missed |= sizes[i] <= 64 && rate < PROMISED;
     }
     return missed;

@@ -29,6 +29,7 @@ extern "C" {
  * godwit.Error and from Python's own <kind>.
  *
  *   name      value  python            kind                 text            */
+/* clang-format off */
 #define GW_ERRORS(X)                                                                               \
     X(ENOMEM,    -1,  OutOfMemory,      MemoryError,         "out of memory")                      \
     X(EINVAL,    -2,  InvalidValue,     ValueError,          "invalid value")                      \
@@ -43,6 +44,7 @@ extern "C" {
     X(EDISAGREE, -11, RanksDisagree,    RuntimeError,        "the ranks disagree")                 \
     X(EAGAIN,    -12, NotNow,           BlockingIOError,     "not possible right now")             \
     X(EBROKEN,   -13, BrokenMessage,    ConnectionError,     "what a rank sent makes no sense")
+/* clang-format on */
 
 #define GW_ERROR_ENUM(name, value, python, kind, text) GW_##name = (value),
 typedef enum gw_err { GW_OK = 0, GW_ERRORS(GW_ERROR_ENUM) } gw_err;

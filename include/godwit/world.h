@@ -24,23 +24,25 @@ typedef struct gw_world gw_world;
 /* How to find the others.  GW_WORLD_OPTIONS_INIT means: find out from the
  * environment (`godwit run`, then torchrun, then MPI, else a world of one). */
 typedef struct gw_world_options {
-    size_t size_bytes;  /* sizeof(gw_world_options), so that it can grow */
-    int rank;           /* -1: given by the launcher, or by order of arrival */
-    int size;           /* 0: given by the launcher, else 1 */
-    int node_size;      /* processes per virtual node; 0: as GODWIT_NODE_SIZE, else all */
-    const char *job;    /* NULL: given by the launcher, else the parent process */
-    double timeout_s;   /* 0: as GODWIT_TIMEOUT */
+    size_t size_bytes; /* sizeof(gw_world_options), so that it can grow */
+    int rank;          /* -1: given by the launcher, or by order of arrival */
+    int size;          /* 0: given by the launcher, else 1 */
+    int node_size;     /* processes per virtual node; 0: as GODWIT_NODE_SIZE, else all */
+    const char *job;   /* NULL: given by the launcher, else the parent process */
+    double timeout_s;  /* 0: as GODWIT_TIMEOUT */
 } gw_world_options;
+/* clang-format off */
 #define GW_WORLD_OPTIONS_INIT {sizeof(gw_world_options), -1, 0, 0, NULL, 0}
+/* clang-format on */
 
 /* Where this process stands.  Set at joining, then constant. */
 typedef struct gw_world_info {
-    size_t size_bytes; /* set to sizeof(gw_world_info) by the caller */
-    int rank, size;    /* this process, of how many */
-    int node, nodes;   /* its node, of how many */
+    size_t size_bytes;          /* set to sizeof(gw_world_info) by the caller */
+    int rank, size;             /* this process, of how many */
+    int node, nodes;            /* its node, of how many */
     int local_rank, local_size; /* this process within its node, of how many */
-    const char *fabric; /* "shm", "mpi", "sim" */
-    const char *reason; /* why this fabric and these numbers, in one line */
+    const char *fabric;         /* "shm", "mpi", "sim" */
+    const char *reason;         /* why this fabric and these numbers, in one line */
 } gw_world_info;
 
 /* What gw_world_join() would do with these options, without doing it:

@@ -23,7 +23,7 @@ const char *gw_strerror(int err)
 {
     switch (err) {
 #define CASE(name, value, python, kind, text) \
-    case GW_##name: \
+    case GW_##name:                           \
         return text;
         GW_ERRORS(CASE)
 #undef CASE
@@ -38,7 +38,7 @@ const char *gw_errname(int err)
 {
     switch (err) {
 #define CASE(name, value, python, kind, text) \
-    case GW_##name: \
+    case GW_##name:                           \
         return #name;
         GW_ERRORS(CASE)
 #undef CASE

@@ -48,8 +48,8 @@ int gwi_parse_int(const char *what, const char *text, int low, int high, int *re
     errno = 0;
     long value = strtol(text, &end, 10);
     if (end == text || *end != '\0' || errno != 0 || value < low || value > high)
-        return gwi_fail(GW_EINVAL, "%s is '%s'; it must be a whole number from %d to %d", what, text,
-                        low, high);
+        return gwi_fail(GW_EINVAL, "%s is '%s'; it must be a whole number from %d to %d", what,
+                        text, low, high);
     *ret_value = (int)value;
     return 0;
 }
@@ -60,7 +60,8 @@ static int parse_seconds(const struct row *row, const char *text, double *ret_va
 
     double value = strtod(text, &end);
     if (end == text || *end != '\0' || !(value > 0) || !isfinite(value))
-        return gwi_fail(GW_EINVAL, "%s is '%s'; it must be a number of seconds above 0, such as 2.5",
+        return gwi_fail(GW_EINVAL,
+                        "%s is '%s'; it must be a number of seconds above 0, such as 2.5",
                         row->name, text);
     *ret_value = value;
     return 0;

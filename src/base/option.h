@@ -12,6 +12,7 @@
  * seconds above 0; TEXT is any text.  An empty variable counts as not given.
  *
  *  id          type     low high     default  help                            */
+/* clang-format off */
 #define GWI_OPTIONS(X)                                                                                      \
     X(JOB,       TEXT,    0,  0,       NULL,   "name of the job; processes that give the same name meet")   \
     X(RANK,      INT,     0,  4095,    NULL,   "this process's number in the job")                          \
@@ -19,6 +20,7 @@
     X(NODE_SIZE, INT,     1,  4096,    NULL,   "cut the machine into virtual nodes of so many processes")   \
     X(TIMEOUT,   SECONDS, 0,  0,       "300",  "seconds that a wait may last before it fails with a reason")   \
     X(PLUGINS,   TEXT,    0,  0,       NULL,   "directory of the plugins for MPI; else beside the library")
+/* clang-format on */
 
 #define GWI_OPTION_ID(id, type, low, high, value, help) GWI_OPTION_##id,
 typedef enum gwi_option { GWI_OPTIONS(GWI_OPTION_ID) GWI_N_OPTIONS } gwi_option;

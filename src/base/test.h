@@ -11,11 +11,11 @@
 
 #include <cmocka.h> /* needs the four above */
 
-#define GWI_TESTS(...)                                          \
-    int main(void)                                              \
-    {                                                           \
-        const struct CMUnitTest tests[] = {__VA_ARGS__};        \
-        return cmocka_run_group_tests(tests, NULL, NULL);       \
+#define GWI_TESTS(...)                                    \
+    int main(void)                                        \
+    {                                                     \
+        const struct CMUnitTest tests[] = {__VA_ARGS__};  \
+        return cmocka_run_group_tests(tests, NULL, NULL); \
     }
 
 #endif

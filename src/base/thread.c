@@ -49,9 +49,9 @@ int gwi_cpu_count(void)
 static struct fork_hook {
     void (*child)(void *);
     void *arg;
-} hooks[N_HOOKS];                 /* under hook_lock */
+} hooks[N_HOOKS]; /* under hook_lock */
 static pthread_mutex_t hook_lock = PTHREAD_MUTEX_INITIALIZER;
-static uint32_t generation;       /* written in a new child, while it has one thread */
+static uint32_t generation; /* written in a new child, while it has one thread */
 
 static void before_fork(void)
 {

@@ -13,19 +13,19 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SPIN_NS (50 * GWI_US)        /* about what a wake-up of an idle virtual processor costs */
-#define FULL_SPIN_NS (200 * GWI_US)  /* a round of yields; each lets one of us work */
-#define BUSY_SPIN_NS (20 * GWI_US)   /* more than a wake-up takes, so that a pair can stop sleeping */
-#define ALONE_SPIN_NS (3 * GWI_US)   /* whom we woke has not come by then: it needs our processor */
-#define LOOKS_PER_CLOCK 64           /* 1 to 3 us on our machines; the clock takes 0.03 us */
-#define CLOCKS_PER_YIELD 4           /* a yield takes 0.3 us */
-#define YIELDS_PER_CLOCK 8           /* when we are more than the processors, each look ends in a yield */
+#define SPIN_NS (50 * GWI_US)       /* about what a wake-up of an idle virtual processor costs */
+#define FULL_SPIN_NS (200 * GWI_US) /* a round of yields; each lets one of us work */
+#define BUSY_SPIN_NS (20 * GWI_US)  /* longer than a wake-up, so that a pair can stop sleeping */
+#define ALONE_SPIN_NS (3 * GWI_US)  /* whom we woke has not come by then: it needs our processor */
+#define LOOKS_PER_CLOCK 64          /* 1 to 3 us on our machines; the clock takes 0.03 us */
+#define CLOCKS_PER_YIELD 4          /* a yield takes 0.3 us */
+#define YIELDS_PER_CLOCK 8 /* when we are more than the processors, each look ends in a yield */
 #define SHORT_SLICE_NS (100 * GWI_US) /* the shortest that can be asked for */
 #define TICK_NS (100 * GWI_MS)
-#define NAP_SHARE 16                 /* of a wait in which nothing rings: so much longer it may get */
+#define NAP_SHARE 16 /* of a wait in which nothing rings: so much longer it may get */
 #define NAP_MIN_NS (20 * GWI_US)
-#define NAP_MAX_NS (20 * GWI_MS)     /* 50 looks a second, up to 60 us each */
-#define COUNT_NS (10 * GWI_MS)       /* counting takes about 10 us */
+#define NAP_MAX_NS (20 * GWI_MS) /* 50 looks a second, up to 60 us each */
+#define COUNT_NS (10 * GWI_MS)   /* counting takes about 10 us */
 
 /* Whether strangers keep the machine busy, as this process saw it last. */
 static _Atomic int strangers_busy;
@@ -57,7 +57,8 @@ static void set_slice(int64_t ns)
         uint64_t sched_runtime, sched_deadline, sched_period;
     } attr = {.size = sizeof attr};
 
-    if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) == 0 && attr.sched_policy == SCHED_OTHER) {
+    if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) == 0 &&
+        attr.sched_policy == SCHED_OTHER) {
         attr.sched_runtime = (uint64_t)ns;
         syscall(SYS_sched_setattr, 0, &attr, 0);
     }
@@ -158,11 +159,12 @@ static int busy_with_strangers(const gwi_crowd *crowd, int64_t now)
 {
     int64_t last = atomic_load_explicit(&counted_at, memory_order_relaxed);
 
-    if (now - last >= COUNT_NS
-        && atomic_compare_exchange_strong_explicit(&counted_at, &last, now, memory_order_relaxed,
-                                                   memory_order_relaxed)) {
+    if (now - last >= COUNT_NS &&
+        atomic_compare_exchange_strong_explicit(&counted_at, &last, now, memory_order_relaxed,
+                                                memory_order_relaxed)) {
         int all = runnable_count();
-        atomic_store_explicit(&strangers_busy, all > members(crowd) && all > cpus(), memory_order_relaxed);
+        atomic_store_explicit(&strangers_busy, all > members(crowd) && all > cpus(),
+                              memory_order_relaxed);
     }
     return atomic_load_explicit(&strangers_busy, memory_order_relaxed);
 }
@@ -206,8 +208,8 @@ int gwi_waiter_pause(gwi_waiter *w)
     }
 
     int full = awake(w->crowd) > cpus();
-    if (full && ++w->spins % YIELDS_PER_CLOCK != 0
-        && !atomic_load_explicit(&strangers_busy, memory_order_relaxed)) {
+    if (full && ++w->spins % YIELDS_PER_CLOCK != 0 &&
+        !atomic_load_explicit(&strangers_busy, memory_order_relaxed)) {
         sched_yield();
         return 0;
     }

@@ -53,14 +53,14 @@ typedef struct gwi_crowd {
 } gwi_crowd;
 
 typedef struct gwi_waiter {
-    gwi_bell *bell;     /* borrowed */
-    gwi_crowd *crowd;   /* borrowed; NULL: only this process counts */
-    int64_t spin_from;  /* 0: the clock has not been looked at yet */
+    gwi_bell *bell;    /* borrowed */
+    gwi_crowd *crowd;  /* borrowed; NULL: only this process counts */
+    int64_t spin_from; /* 0: the clock has not been looked at yet */
     uint32_t spins;
-    uint32_t seen;      /* value of bell->rung when armed */
-    int armed;          /* announced as a sleeper, will sleep at the next pause */
-    int polls;          /* set by the caller: not everything that it waits for rings the bell */
-    int64_t began;      /* polls: when it slept first; 0: not yet */
+    uint32_t seen; /* value of bell->rung when armed */
+    int armed;     /* announced as a sleeper, will sleep at the next pause */
+    int polls;     /* set by the caller: not everything that it waits for rings the bell */
+    int64_t began; /* polls: when it slept first; 0: not yet */
 } gwi_waiter;
 
 void gwi_bell_ring_sleepers(gwi_bell *bell);

@@ -67,7 +67,8 @@ static void no_ring_is_lost_between_threads(void **state)
 static void no_ring_is_lost_between_processes(void **state)
 {
     (void)state;
-    struct table *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct table *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                           0);
     int status;
 
     assert_true(t != MAP_FAILED);
@@ -88,8 +89,8 @@ static int64_t cpu_ns(void)
     struct rusage u;
 
     getrusage(RUSAGE_SELF, &u);
-    return (int64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * GWI_SECOND
-           + (u.ru_utime.tv_usec + u.ru_stime.tv_usec) * GWI_US;
+    return (int64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * GWI_SECOND +
+           (u.ru_utime.tv_usec + u.ru_stime.tv_usec) * GWI_US;
 }
 
 static void a_long_wait_sleeps_and_looks_around_every_tick(void **state)
@@ -137,8 +138,8 @@ static int64_t processor_ns(void)
     struct rusage usage;
 
     getrusage(RUSAGE_THREAD, &usage);
-    return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * GWI_SECOND
-           + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * GWI_US;
+    return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * GWI_SECOND +
+           (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * GWI_US;
 }
 
 static void who_polls_looks_often_at_first_and_then_hardly_costs_anything(void **state)

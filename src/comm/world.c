@@ -24,8 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK_NS (500 * GWI_MS) /* a call that does not wait looks for deaths so often */
-#define STREAM_BYTES ((size_t)4 << 20) /* a message that fills the cache by itself is written past it */
+#define CHECK_NS (500 * GWI_MS)        /* a call that does not wait looks for deaths so often */
+#define STREAM_BYTES ((size_t)4 << 20) /* what would fill the cache is written past it */
 
 /* A message that nobody waited for when it came. */
 struct message {
@@ -47,10 +47,10 @@ enum want {
 struct peer {
     struct message *first, *last; /* kept; only the last may be incomplete */
     enum want want;
-    unsigned char *buffer;        /* the receiver's */
+    unsigned char *buffer; /* the receiver's */
     size_t capacity, filled, total;
-    int sending, receiving;       /* a thread is at it */
-    int lost;                     /* a message could not be kept for lack of memory */
+    int sending, receiving; /* a thread is at it */
+    int lost;               /* a message could not be kept for lack of memory */
 };
 
 struct gw_world {
@@ -73,13 +73,15 @@ struct gw_world {
 
 /* joining and leaving */
 
-int gw_world_plan(const gw_world_options *opt, gw_world_info *ret_info, char *ret_reason, size_t reason_bytes)
+int gw_world_plan(const gw_world_options *opt, gw_world_info *ret_info, char *ret_reason,
+                  size_t reason_bytes)
 {
     gwi_job job;
     gw_world_info info = {.size_bytes = sizeof info};
 
     if (ret_info->size_bytes < sizeof info)
-        return gwi_fail(GW_EINVAL, "size_bytes is %zu; set it to sizeof(gw_world_info)", ret_info->size_bytes);
+        return gwi_fail(GW_EINVAL, "size_bytes is %zu; set it to sizeof(gw_world_info)",
+                        ret_info->size_bytes);
     int err = gwi_job_find(opt, &job);
     if (err < 0)
         return err;
@@ -169,9 +171,11 @@ void gw_world_close(gw_world *world)
 static int check_process(const gw_world *world)
 {
     if (gwi_unlikely(world->generation != gwi_fork_generation()))
-        return gwi_fail(GW_ESTATE, "this process was forked from rank %d and is not part of the job; call Godwit "
-                        "in the process that joined, or start children with spawn instead of fork",
-                        world->fabric->place.rank);
+        return gwi_fail(
+            GW_ESTATE,
+            "this process was forked from rank %d and is not part of the job; call Godwit "
+            "in the process that joined, or start children with spawn instead of fork",
+            world->fabric->place.rank);
     return 0;
 }
 
@@ -180,10 +184,12 @@ int gw_world_get_info(const gw_world *world, gw_world_info *ret_info)
     const gwi_place *p = &world->fabric->place;
 
     if (ret_info->size_bytes < sizeof *ret_info)
-        return gwi_fail(GW_EINVAL, "size_bytes is %zu; set it to sizeof(gw_world_info)", ret_info->size_bytes);
+        return gwi_fail(GW_EINVAL, "size_bytes is %zu; set it to sizeof(gw_world_info)",
+                        ret_info->size_bytes);
     *ret_info = (gw_world_info){
-        sizeof *ret_info, p->rank, p->size, p->node, p->nodes, p->local_rank, p->local_size,
-        world->fabric->ops->name, world->job.reason,
+        sizeof *ret_info,  p->rank,       p->size,       p->node,
+        p->nodes,          p->local_rank, p->local_size, world->fabric->ops->name,
+        world->job.reason,
     };
     return 0;
 }
@@ -201,7 +207,8 @@ static int begin_call(gw_world *world, gwi_op op, int peer)
         return gwi_fail(GW_ERANGE, "peer is %d; ranks go from 0 to %d", peer, world->job.size - 1);
     int64_t now = gwi_ledger_enter(f->entry, op, peer);
     atomic_store_explicit(&world->caller, pthread_self(), memory_order_relaxed);
-    if (gwi_unlikely(now - atomic_load_explicit(&world->checked_ns, memory_order_relaxed) > CHECK_NS)) {
+    if (gwi_unlikely(now - atomic_load_explicit(&world->checked_ns, memory_order_relaxed) >
+                     CHECK_NS)) {
         atomic_store_explicit(&world->checked_ns, now, memory_order_relaxed);
         err = f->ops->check(f);
         if (err < 0)
@@ -271,8 +278,8 @@ static int begin_message(struct peer *p, const gwi_piece *piece)
         return GW_EAGAIN;
     default:
         if (keep(p, piece->total) == NULL)
-            return gwi_fail(GW_ENOMEM, "no memory to keep a message of %zu bytes from rank %d", piece->total,
-                            piece->source);
+            return gwi_fail(GW_ENOMEM, "no memory to keep a message of %zu bytes from rank %d",
+                            piece->total, piece->source);
         return 0;
     }
 }
@@ -351,8 +358,9 @@ static int time_out(const struct wait *w)
         fclose(to);
     }
     int err = gwi_fail(GW_ETIMEOUT, "%s did not come within %g s to %s, where rank %d waits\n%s",
-                       missing_text(w, missing, sizeof missing), (double)w->world->job.timeout_ns / 1e9, w->call,
-                       f->place.rank, table != NULL ? table : "");
+                       missing_text(w, missing, sizeof missing),
+                       (double)w->world->job.timeout_ns / 1e9, w->call, f->place.rank,
+                       table != NULL ? table : "");
     free(table);
     return err;
 }
@@ -361,7 +369,8 @@ static int time_out(const struct wait *w)
 static int explain(const struct wait *w, int err)
 {
     if (err == GW_EPEER)
-        return gwi_fail(err, "%s; rank %d was in %s", gw_last_error(), w->world->fabric->place.rank, w->call);
+        return gwi_fail(err, "%s; rank %d was in %s", gw_last_error(), w->world->fabric->place.rank,
+                        w->call);
     return err == GW_ETIMEOUT ? time_out(w) : err;
 }
 
@@ -372,7 +381,8 @@ static int pause_locked(struct wait *w)
 
     pthread_mutex_unlock(&world->lock);
     if (!w->begun) {
-        gwi_patience_begin(&w->patience, world->fabric, GWI_LANE_WORLD, gwi_deadline_ns(world->job.timeout_ns));
+        gwi_patience_begin(&w->patience, world->fabric, GWI_LANE_WORLD,
+                           gwi_deadline_ns(world->job.timeout_ns));
         w->begun = 1;
     }
     int err = gwi_patience_pause(&w->patience);
@@ -409,7 +419,8 @@ static int check_fate(const gw_world *world, int peer, const char *call)
     int err = f->ops->check(f);
     if (err < 0)
         return gwi_fail(err, "%s; rank %d was in %s", gw_last_error(), f->place.rank, call);
-    return gwi_fail(GW_EPEER, "rank %d has left the job; rank %d was in %s", peer, f->place.rank, call);
+    return gwi_fail(GW_EPEER, "rank %d has left the job; rank %d was in %s", peer, f->place.rank,
+                    call);
 }
 
 /* sending */
@@ -478,8 +489,8 @@ static void keep_begun(struct peer *p)
 /* Whether a message is there or the wish is settled. */
 static int settled(const struct peer *p)
 {
-    return p->want == DONE || p->want == TOO_LONG
-           || (p->first != NULL && p->first->filled == p->first->n_bytes);
+    return p->want == DONE || p->want == TOO_LONG ||
+           (p->first != NULL && p->first->filled == p->first->n_bytes);
 }
 
 /* Wait for the next message of `peer` to come into the buffer (BYTES) or to show
@@ -558,8 +569,10 @@ int gw_world_peek(gw_world *world, int peer, size_t *ret_n_bytes)
 
 static int too_long(int peer, size_t n_bytes, size_t capacity)
 {
-    return gwi_fail(GW_EINVAL, "the message from rank %d has %zu bytes, the buffer holds %zu; the message waits",
-                    peer, n_bytes, capacity);
+    return gwi_fail(
+        GW_EINVAL,
+        "the message from rank %d has %zu bytes, the buffer holds %zu; the message waits", peer,
+        n_bytes, capacity);
 }
 
 static int take_kept(struct peer *p, int peer, void *buffer, size_t capacity, size_t *ret_n_bytes)

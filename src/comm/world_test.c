@@ -48,7 +48,8 @@ static void talk(const struct processes *all, int rank)
     int next = (rank + 1) % all->n, before = (rank + all->n - 1) % all->n;
 
     REQUIRE(gw_world_get_info(world, &info) == 0);
-    REQUIRE(info.rank == rank && info.size == all->n && info.nodes == 1 && strcmp(info.fabric, "shm") == 0);
+    REQUIRE(info.rank == rank && info.size == all->n && info.nodes == 1 &&
+            strcmp(info.fabric, "shm") == 0);
     for (int i = 0; i < 100; i++) {
         say(world, next, "one");
         say(world, next, "");
@@ -420,7 +421,8 @@ static void the_plan_tells_what_joining_would_do(void **state)
     assert_true(strlen(reason) > 10);
 }
 
-GWI_TESTS(cmocka_unit_test(messages_go_around_the_ring), cmocka_unit_test(all_send_all_before_any_receives),
+GWI_TESTS(cmocka_unit_test(messages_go_around_the_ring),
+          cmocka_unit_test(all_send_all_before_any_receives),
           cmocka_unit_test(a_message_too_long_for_the_buffer_waits),
           cmocka_unit_test(ranks_that_do_not_exist_are_refused),
           cmocka_unit_test(what_was_sent_before_leaving_arrives_and_then_waits_fail),

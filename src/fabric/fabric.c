@@ -12,7 +12,8 @@
 
 int gwi_fabric_open(const gwi_job *job, gwi_fabric **ret_fabric)
 {
-    return strcmp(job->fabric, "mpi") == 0 ? gwi_mpi_open(job, ret_fabric) : gwi_shm_open(job, ret_fabric);
+    return strcmp(job->fabric, "mpi") == 0 ? gwi_mpi_open(job, ret_fabric)
+                                           : gwi_shm_open(job, ret_fabric);
 }
 
 gwi_place gwi_place_of(int rank, int size, int node_size)
@@ -28,7 +29,8 @@ gwi_place gwi_place_of(int rank, int size, int node_size)
 
 gwi_place gwi_fabric_place(const gwi_fabric *f, int rank)
 {
-    return f->places != NULL ? f->places[rank] : gwi_place_of(rank, f->place.size, f->place.node_size);
+    return f->places != NULL ? f->places[rank]
+                             : gwi_place_of(rank, f->place.size, f->place.node_size);
 }
 
 void gwi_patience_begin(gwi_patience *p, gwi_fabric *f, int lane, int64_t deadline_ns)
@@ -61,7 +63,8 @@ int gwi_patience_pause(gwi_patience *p)
     return now >= p->deadline_ns ? GW_ETIMEOUT : 1;
 }
 
-int gwi_fabric_segment_open(gwi_fabric *f, size_t n_bytes, int64_t deadline_ns, gwi_segment *ret_segment)
+int gwi_fabric_segment_open(gwi_fabric *f, size_t n_bytes, int64_t deadline_ns,
+                            gwi_segment *ret_segment)
 {
     gwi_patience p;
     int done, err = 0;
@@ -73,6 +76,7 @@ int gwi_fabric_segment_open(gwi_fabric *f, size_t n_bytes, int64_t deadline_ns, 
     if (done != 0)
         return done < 0 ? done : 0;
     if (err == GW_ETIMEOUT)
-        return gwi_fail(err, "the other processes of node %d did not all open the segment in time", f->place.node);
+        return gwi_fail(err, "the other processes of node %d did not all open the segment in time",
+                        f->place.node);
     return err;
 }

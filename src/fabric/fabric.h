@@ -129,7 +129,7 @@ struct gwi_fabric {
     const struct gwi_fabric_ops *ops;
     gwi_place place;
     const gwi_place *places; /* by rank; NULL: as gwi_place_of() says */
-    gwi_entry *entry; /* what this process is doing, seen by the others */
+    gwi_entry *entry;        /* what this process is doing, seen by the others */
 };
 
 /* Join the job that `job` describes.  Collective. */
@@ -160,6 +160,7 @@ void gwi_patience_end(gwi_patience *p);
 int gwi_patience_pause(gwi_patience *p);
 
 /* The same as the fabric's segment_open(), with the waiting. */
-int gwi_fabric_segment_open(gwi_fabric *f, size_t n_bytes, int64_t deadline_ns, gwi_segment *ret_segment);
+int gwi_fabric_segment_open(gwi_fabric *f, size_t n_bytes, int64_t deadline_ns,
+                            gwi_segment *ret_segment);
 
 #endif

@@ -25,8 +25,8 @@ static int from_caller(const gw_world_options *opt, gwi_job *job)
     if (opt->size < 0 || opt->size > GWI_MAX_SIZE)
         return gwi_fail(GW_EINVAL, "size is %d; it must be from 1 to %d", opt->size, GWI_MAX_SIZE);
     if (opt->rank >= opt->size || opt->rank < -1)
-        return gwi_fail(GW_EINVAL, "rank is %d; in a job of size %d it must be from 0 to %d", opt->rank,
-                        opt->size, opt->size - 1);
+        return gwi_fail(GW_EINVAL, "rank is %d; in a job of size %d it must be from 0 to %d",
+                        opt->rank, opt->size, opt->size - 1);
     job->rank = opt->rank;
     job->size = opt->size;
     if (opt->job != NULL) {
@@ -34,7 +34,8 @@ static int from_caller(const gw_world_options *opt, gwi_job *job)
             return gwi_fail(GW_EINVAL, "job is '%.40s' with %zu characters; it must have 1 to 128",
                             opt->job, strlen(opt->job));
         snprintf(job->name, sizeof job->name, "given:%s", opt->job);
-        snprintf(job->reason, sizeof job->reason, "size %d and job '%s' were given", opt->size, opt->job);
+        snprintf(job->reason, sizeof job->reason, "size %d and job '%s' were given", opt->size,
+                 opt->job);
     } else {
         /* Processes that one parent started with the same size belong together. */
         pid_t parent = getppid();
@@ -51,16 +52,19 @@ static int from_godwit_run(gwi_job *job)
     const char *name;
     int has_rank, has_size, has_name;
 
-    if ((has_name = gwi_option_text(GWI_OPTION_JOB, &name)) < 0
-        || (has_rank = gwi_option_int(GWI_OPTION_RANK, &job->rank)) < 0
-        || (has_size = gwi_option_int(GWI_OPTION_SIZE, &job->size)) < 0)
+    if ((has_name = gwi_option_text(GWI_OPTION_JOB, &name)) < 0 ||
+        (has_rank = gwi_option_int(GWI_OPTION_RANK, &job->rank)) < 0 ||
+        (has_size = gwi_option_int(GWI_OPTION_SIZE, &job->size)) < 0)
         return GW_EINVAL;
     if (!has_name && !has_rank && !has_size)
         return 0;
     if (!has_name || !has_size)
-        return gwi_fail(GW_EINVAL, "%s is set but %s is not; set GODWIT_JOB, GODWIT_SIZE and "
+        return gwi_fail(GW_EINVAL,
+                        "%s is set but %s is not; set GODWIT_JOB, GODWIT_SIZE and "
                         "GODWIT_RANK, or none of them",
-                        has_name ? "GODWIT_JOB" : has_size ? "GODWIT_SIZE" : "GODWIT_RANK",
+                        has_name   ? "GODWIT_JOB"
+                        : has_size ? "GODWIT_SIZE"
+                                   : "GODWIT_RANK",
                         has_name ? "GODWIT_SIZE" : "GODWIT_JOB");
     if (!has_rank)
         job->rank = -1;
@@ -68,9 +72,11 @@ static int from_godwit_run(gwi_job *job)
         return gwi_fail(GW_EINVAL, "GODWIT_RANK is %d but GODWIT_SIZE is %d; ranks go from 0 to %d",
                         job->rank, job->size, job->size - 1);
     if (strlen(name) > 128)
-        return gwi_fail(GW_EINVAL, "GODWIT_JOB has %zu characters; at most 128 are allowed", strlen(name));
+        return gwi_fail(GW_EINVAL, "GODWIT_JOB has %zu characters; at most 128 are allowed",
+                        strlen(name));
     snprintf(job->name, sizeof job->name, GWI_RUN_NAME, name);
-    snprintf(job->reason, sizeof job->reason, "GODWIT_JOB, GODWIT_RANK and GODWIT_SIZE are set, as godwit run does");
+    snprintf(job->reason, sizeof job->reason,
+             "GODWIT_JOB, GODWIT_RANK and GODWIT_SIZE are set, as godwit run does");
     job->launched = 1;
     return 1;
 }
@@ -90,14 +96,16 @@ static int from_torchrun(gwi_job *job)
 
     if (run == NULL || rank == NULL || size == NULL)
         return 0;
-    if ((err = gwi_parse_int("torchrun's WORLD_SIZE", size, 1, GWI_MAX_SIZE, &job->size)) < 0
-        || (err = gwi_parse_int("torchrun's RANK", rank, 0, job->size - 1, &job->rank)) < 0
-        || (err = gwi_parse_int("torchrun's LOCAL_WORLD_SIZE", env_or("LOCAL_WORLD_SIZE", size), 1,
-                                INT_MAX, &local_size)) < 0)
+    if ((err = gwi_parse_int("torchrun's WORLD_SIZE", size, 1, GWI_MAX_SIZE, &job->size)) < 0 ||
+        (err = gwi_parse_int("torchrun's RANK", rank, 0, job->size - 1, &job->rank)) < 0 ||
+        (err = gwi_parse_int("torchrun's LOCAL_WORLD_SIZE", env_or("LOCAL_WORLD_SIZE", size), 1,
+                             INT_MAX, &local_size)) < 0)
         return err;
     if (local_size != job->size)
-        return gwi_fail(GW_EUNSUP, "torchrun started %d of %d processes on this machine; a job that "
-                        "spans machines needs MPI: start it with mpirun", local_size, job->size);
+        return gwi_fail(GW_EUNSUP,
+                        "torchrun started %d of %d processes on this machine; a job that "
+                        "spans machines needs MPI: start it with mpirun",
+                        local_size, job->size);
     /* The run id alone may be the word 'none'.  The agent's port is its own while
      * it lives, and the restart count tells its attempts apart. */
     snprintf(job->name, sizeof job->name, "torchrun:%.60s:%.60s:%.10s:%.10s", run,
@@ -136,8 +144,11 @@ static int read_slurm(struct claim *claim)
 
     if (err < 0 || claim->size <= 1 || getenv("PMIX_RANK") != NULL || getenv("PMI_RANK") != NULL)
         return err;
-    return gwi_fail(GW_EUNSUP, "srun started %d tasks (SLURM_STEP_NUM_TASKS) but gave them no way to find each other; "
-                    "use srun --mpi=pmix or mpirun", claim->size);
+    return gwi_fail(
+        GW_EUNSUP,
+        "srun started %d tasks (SLURM_STEP_NUM_TASKS) but gave them no way to find each other; "
+        "use srun --mpi=pmix or mpirun",
+        claim->size);
 }
 
 static gwi_mpi_kind launcher_of(const char *program)
@@ -176,8 +187,8 @@ static gwi_mpi_kind nearest_launcher(void)
 
 /* Which of several launchers counts, if one started the other: that whose MPI is
  * loaded, else the inner one. */
-static const struct claim *choose_claim(const struct claim *claims, int n, const gwi_mpi_loaded *loaded,
-                                        int *ret_several)
+static const struct claim *choose_claim(const struct claim *claims, int n,
+                                        const gwi_mpi_loaded *loaded, int *ret_several)
 {
     const struct claim *chosen = NULL;
     int several = 0;
@@ -201,10 +212,13 @@ static int two_mpis(const struct claim *claim, const gwi_mpi_loaded *loaded)
 {
     const char *launcher = gwi_mpi_name(claim->mpi), *library = gwi_mpi_name(loaded->kind);
 
-    return gwi_fail(GW_EUNSUP, "%s's launcher started this process (%s is %d), but %s is loaded in it already (%s, "
-                    "perhaps by mpi4py), and two MPIs in one process crash; start the job with the mpirun of %s, or "
-                    "use an mpi4py built for %s", launcher, claim->variable, claim->size, library, loaded->path,
-                    library, launcher);
+    return gwi_fail(
+        GW_EUNSUP,
+        "%s's launcher started this process (%s is %d), but %s is loaded in it already (%s, "
+        "perhaps by mpi4py), and two MPIs in one process crash; start the job with the mpirun of "
+        "%s, or "
+        "use an mpi4py built for %s",
+        launcher, claim->variable, claim->size, library, loaded->path, library, launcher);
 }
 
 /* An MPI that runs in this process knows best. */
@@ -219,17 +233,21 @@ static int from_running_mpi(const struct claim *claim, const gwi_mpi_loaded *loa
         return gwi_mpi_failed(shim, code, "asking for the rank");
     if (job->size > 1) {
         job->mpi = loaded->kind;
-        snprintf(job->reason, sizeof job->reason, "%s runs in this process", gwi_mpi_name(loaded->kind));
+        snprintf(job->reason, sizeof job->reason, "%s runs in this process",
+                 gwi_mpi_name(loaded->kind));
         return 1;
     }
     if (claim != NULL)
-        return gwi_fail(GW_EUNSUP, "%s is %d, but %s, which runs in this process, knows of 1 process only: it does "
-                        "not belong to that launcher; start the job with the mpirun of %s", claim->variable,
-                        claim->size, gwi_mpi_name(loaded->kind), gwi_mpi_name(loaded->kind));
+        return gwi_fail(
+            GW_EUNSUP,
+            "%s is %d, but %s, which runs in this process, knows of 1 process only: it does "
+            "not belong to that launcher; start the job with the mpirun of %s",
+            claim->variable, claim->size, gwi_mpi_name(loaded->kind), gwi_mpi_name(loaded->kind));
     return 0; /* started without a launcher: a world of one */
 }
 
-static int from_claim(const struct claim *claim, int several, const gwi_mpi_loaded *loaded, gwi_job *job)
+static int from_claim(const struct claim *claim, int several, const gwi_mpi_loaded *loaded,
+                      gwi_job *job)
 {
     job->mpi = claim->mpi != GWI_NO_MPI ? claim->mpi : loaded->kind;
     /* Slurm does not say which MPI; ours is the one that there is a plugin for. */
@@ -237,11 +255,12 @@ static int from_claim(const struct claim *claim, int several, const gwi_mpi_load
         job->mpi = gwi_plugin_find(GWI_OPENMPI) == 0 ? GWI_OPENMPI : GWI_MPICH;
     int err = gwi_plugin_find(job->mpi);
     if (err < 0)
-        return gwi_fail(err, "%s, or on one machine use godwit run -n %d", gw_last_error(), claim->size);
+        return gwi_fail(err, "%s, or on one machine use godwit run -n %d", gw_last_error(),
+                        claim->size);
     job->rank = claim->rank;
     job->size = claim->size;
-    snprintf(job->reason, sizeof job->reason, "%s is %d, so %s's launcher started this process%s", claim->variable,
-             claim->size, gwi_mpi_name(job->mpi),
+    snprintf(job->reason, sizeof job->reason, "%s is %d, so %s's launcher started this process%s",
+             claim->variable, claim->size, gwi_mpi_name(job->mpi),
              several ? "; another one's variables are set too, but this one is nearer" : "");
     return 1;
 }
@@ -255,7 +274,8 @@ static int from_mpirun(gwi_job *job)
     };
     int err, several;
 
-    if ((err = read_claim(&claims[0], "OMPI_COMM_WORLD_RANK")) < 0 || (err = read_claim(&claims[1], "PMI_RANK")) < 0)
+    if ((err = read_claim(&claims[0], "OMPI_COMM_WORLD_RANK")) < 0 ||
+        (err = read_claim(&claims[1], "PMI_RANK")) < 0)
         return err;
     /* mpirun inside a Slurm job: its own variables say more. */
     if (claims[0].size == 0 && claims[1].size == 0 && (err = read_slurm(&claims[2])) < 0)
@@ -263,7 +283,8 @@ static int from_mpirun(gwi_job *job)
 
     gwi_mpi_loaded loaded = gwi_mpi_find_loaded();
     const struct claim *claim = choose_claim(claims, 3, &loaded, &several);
-    if (claim != NULL && loaded.kind != GWI_NO_MPI && claim->mpi != GWI_NO_MPI && claim->mpi != loaded.kind)
+    if (claim != NULL && loaded.kind != GWI_NO_MPI && claim->mpi != GWI_NO_MPI &&
+        claim->mpi != loaded.kind)
         return two_mpis(claim, &loaded);
     if (loaded.running)
         err = from_running_mpi(claim, &loaded, job);
@@ -282,7 +303,8 @@ static int alone(gwi_job *job)
     job->size = 1;
     snprintf(job->name, sizeof job->name, "alone:%d:%llu", (int)getpid(),
              (unsigned long long)gwi_process_start(getpid()));
-    snprintf(job->reason, sizeof job->reason, "no launcher is there and no size was given: a world of one");
+    snprintf(job->reason, sizeof job->reason,
+             "no launcher is there and no size was given: a world of one");
     return 1;
 }
 
@@ -317,9 +339,10 @@ int gwi_job_find(const gw_world_options *opt, gwi_job *ret_job)
     int err;
 
     if (opt->size_bytes < sizeof *opt)
-        return gwi_fail(GW_EINVAL, "size_bytes is %zu; start from GW_WORLD_OPTIONS_INIT", opt->size_bytes);
-    if ((err = from_caller(opt, &job)) == 0 && (err = from_godwit_run(&job)) == 0
-        && (err = from_torchrun(&job)) == 0 && (err = from_mpirun(&job)) == 0)
+        return gwi_fail(GW_EINVAL, "size_bytes is %zu; start from GW_WORLD_OPTIONS_INIT",
+                        opt->size_bytes);
+    if ((err = from_caller(opt, &job)) == 0 && (err = from_godwit_run(&job)) == 0 &&
+        (err = from_torchrun(&job)) == 0 && (err = from_mpirun(&job)) == 0)
         err = alone(&job);
     if (err < 0 || (err = find_node_size(opt, &job)) < 0 || (err = find_timeout(opt, &job)) < 0)
         return err;

@@ -13,19 +13,20 @@
 
 typedef enum gwi_mpi_kind { GWI_NO_MPI, GWI_OPENMPI, GWI_MPICH } gwi_mpi_kind;
 
-#define GWI_RUN_NAME "run:%.128s" /* name of the job that godwit run started with this GODWIT_JOB */
+#define GWI_RUN_NAME "run:%.128s" /* of the job with this GODWIT_JOB */
 
 typedef struct gwi_job {
-    char name[200];      /* processes with the same name, of the same user, meet */
-    int rank;            /* -1: by order of arrival */
+    char name[200]; /* processes with the same name, of the same user, meet */
+    int rank;       /* -1: by order of arrival */
     int size;
     int node_size;
-    int launched;        /* a launcher started us: give up joining when it is gone */
+    int launched; /* a launcher started us: give up joining when it is gone */
     int64_t timeout_ns;
-    const char *fabric;  /* "shm" or "mpi" */
-    gwi_mpi_kind mpi;    /* whose plugin, for "mpi" */
-    const int *ranks;    /* what a larger world calls our ranks, by rank; NULL: the same.  Borrowed while joining */
-    char reason[256];    /* why all this, in one line */
+    const char *fabric; /* "shm" or "mpi" */
+    gwi_mpi_kind mpi;   /* whose plugin, for "mpi" */
+    const int *ranks;   /* what a larger world calls our ranks, by rank; NULL: the same.  Borrowed
+                           while joining */
+    char reason[256];   /* why all this, in one line */
 } gwi_job;
 
 int gwi_job_find(const gw_world_options *opt, gwi_job *ret_job);

@@ -9,10 +9,26 @@
 #include <unistd.h>
 
 static const char *const variables[] = {
-    "GODWIT_JOB", "GODWIT_RANK", "GODWIT_SIZE", "GODWIT_NODE_SIZE", "GODWIT_TIMEOUT", "RANK", "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-    "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "SLURM_STEP_NUM_TASKS",
-    "SLURM_PROCID", "GODWIT_PLUGINS",
+    "GODWIT_JOB",
+    "GODWIT_RANK",
+    "GODWIT_SIZE",
+    "GODWIT_NODE_SIZE",
+    "GODWIT_TIMEOUT",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_SIZE",
+    "PMI_RANK",
+    "PMIX_RANK",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_PROCID",
+    "GODWIT_PLUGINS",
 };
 
 static int clean(void **state)
@@ -221,7 +237,8 @@ static int remove_plugins(void **state)
     return 0;
 }
 
-static void set_launcher(const char *size_name, const char *size, const char *rank_name, const char *rank)
+static void set_launcher(const char *size_name, const char *size, const char *rank_name,
+                         const char *rank)
 {
     setenv(size_name, size, 1);
     setenv(rank_name, rank, 1);
@@ -317,9 +334,11 @@ GWI_TESTS(CASE(without_any_sign_it_is_a_world_of_one), CASE(godwit_runs_variable
           CASE(a_torchrun_job_over_several_machines_needs_mpi),
           CASE(godwit_run_goes_before_torchrun_and_the_caller_before_both),
           CASE(the_same_name_from_different_sources_is_not_the_same_job),
-          CASE(wishes_that_make_no_sense_are_refused), CASE(nodes_larger_than_the_job_hold_the_whole_job),
-          CASE(mpirun_of_one_process_is_a_world_of_one_and_needs_no_mpi), CASE(godwit_run_inside_mpirun_counts),
-          CASE(launchers_that_make_no_sense_are_refused), WITH_PLUGINS(under_mpirun_the_job_runs_on_that_mpi),
+          CASE(wishes_that_make_no_sense_are_refused),
+          CASE(nodes_larger_than_the_job_hold_the_whole_job),
+          CASE(mpirun_of_one_process_is_a_world_of_one_and_needs_no_mpi),
+          CASE(godwit_run_inside_mpirun_counts), CASE(launchers_that_make_no_sense_are_refused),
+          WITH_PLUGINS(under_mpirun_the_job_runs_on_that_mpi),
           WITH_PLUGINS(an_mpi_without_its_plugin_is_refused_with_what_to_do),
           WITH_PLUGINS(of_two_mpi_launchers_that_with_several_processes_counts),
           WITH_PLUGINS(tasks_of_srun_need_a_way_to_find_each_other))

@@ -91,7 +91,8 @@ static void read_where(const gwi_ledger_row *row, char *text)
     int tries = 1000; /* a witness that was killed while it wrote never ends */
 
     if (!can_answer(row) || !has_answered(row)) {
-        snprintf(text, GWI_WHERE_BYTES, "%s", can_answer(row) ? "does not answer (busy in native code?)" : "");
+        snprintf(text, GWI_WHERE_BYTES, "%s",
+                 can_answer(row) ? "does not answer (busy in native code?)" : "");
         return;
     }
     do {
@@ -134,15 +135,21 @@ static void print_row(FILE *to, const gwi_ledger_row *row)
     }
     uint32_t op = atomic_load_explicit(&e->op, memory_order_relaxed) % GWI_N_OPS;
     int peer = atomic_load_explicit(&e->peer, memory_order_relaxed);
-    double seconds = (double)(gwi_coarse_ns() - atomic_load_explicit(&e->since_ns, memory_order_relaxed)) / 1e9;
+    double seconds = (double)(gwi_coarse_ns() -
+                              atomic_load_explicit(&e->since_ns, memory_order_relaxed)) /
+                     1e9;
     int inside = atomic_load_explicit(&e->inside, memory_order_relaxed) != 0;
 
     snprintf(what, sizeof what, peer >= 0 ? "%s%s rank %d" : "%s%s",
-             op == GWI_OP_NOTHING ? "" : inside && row->fate == NULL ? "in " : "after ", op_text[op], peer);
+             op == GWI_OP_NOTHING          ? ""
+             : inside && row->fate == NULL ? "in "
+                                           : "after ",
+             op_text[op], peer);
     read_where(row, where);
     fprintf(to, "  %-24s  %8llu  %7.1f s  %s%s%s", what,
-            (unsigned long long)atomic_load_explicit(&e->calls, memory_order_relaxed), seconds > 0 ? seconds : 0,
-            row->fate != NULL ? row->fate : "", row->fate != NULL && where[0] != '\0' ? ", " : "", where);
+            (unsigned long long)atomic_load_explicit(&e->calls, memory_order_relaxed),
+            seconds > 0 ? seconds : 0, row->fate != NULL ? row->fate : "",
+            row->fate != NULL && where[0] != '\0' ? ", " : "", where);
 }
 
 void gwi_ledger_print(FILE *to, gwi_ledger_row *rows, int n)

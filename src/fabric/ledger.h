@@ -21,10 +21,10 @@
 #include <stdio.h>
 
 /* The operations a rank can be in: name, text. */
-#define GWI_OPS(X)                                                                                 \
-    X(NOTHING, "no call yet")                                                                      \
-    X(BARRIER, "barrier")                                                                          \
-    X(SEND, "send to")                                                                             \
+#define GWI_OPS(X)            \
+    X(NOTHING, "no call yet") \
+    X(BARRIER, "barrier")     \
+    X(SEND, "send to")        \
     X(RECV, "recv from")
 
 #define GWI_OP(name, text) GWI_OP_##name,
@@ -40,7 +40,7 @@ typedef struct gwi_entry {
     _Atomic uint32_t inside;                /* 1: in it now */
     _Atomic int32_t peer;                   /* the rank it is about, or -1 */
     _Atomic uint64_t calls;                 /* how many so far, this one included */
-    _Atomic int64_t since_ns;               /* when it was entered, or its wait was over, as gwi_coarse_ns() */
+    _Atomic int64_t since_ns; /* when it was entered, or its wait was over, as gwi_coarse_ns() */
     /* Questions: `asked` is counted up by anyone, who then rings the bell. */
     _Alignas(GWI_LINE) gwi_bell bell;
     _Atomic uint32_t asked;
@@ -48,10 +48,12 @@ typedef struct gwi_entry {
     _Atomic uint32_t answered; /* the value of `asked` that `where` answers */
     _Atomic uint32_t version;
     _Atomic uint32_t has_witness;
-    _Alignas(GWI_LINE) _Atomic uint64_t where[GWI_WHERE_BYTES / 8]; /* text, such as "train.py:12 in main" */
+    _Alignas(GWI_LINE) _Atomic uint64_t
+        where[GWI_WHERE_BYTES / 8]; /* text, such as "train.py:12 in main" */
 } gwi_entry;
 
-_Static_assert(sizeof(gwi_entry) == 2 * GWI_LINE + GWI_WHERE_BYTES, "entries are shared between processes");
+_Static_assert(sizeof(gwi_entry) == 2 * GWI_LINE + GWI_WHERE_BYTES,
+               "entries are shared between processes");
 
 /* Enter and leave an operation.  Returns the time, which callers may use. */
 static inline int64_t gwi_ledger_enter(gwi_entry *e, gwi_op op, int peer)
@@ -97,8 +99,8 @@ void gwi_witness_stop(gwi_witness *w); /* joins the thread */
 typedef struct gwi_ledger_row {
     int rank;
     int pid;
-    const char *fate; /* NULL: it is here */
-    gwi_entry *entry; /* NULL: on another machine */
+    const char *fate;  /* NULL: it is here */
+    gwi_entry *entry;  /* NULL: on another machine */
     uint32_t question; /* gwi_ledger_print()'s own */
 } gwi_ledger_row;
 

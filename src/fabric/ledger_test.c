@@ -136,6 +136,7 @@ static void a_witness_that_cannot_answer_is_not_waited_for_long(void **state)
 
 GWI_TESTS(cmocka_unit_test(an_entry_tells_the_call_a_rank_is_in_or_was_in_last),
           cmocka_unit_test(a_rank_elsewhere_has_a_row_too),
-          cmocka_unit_test(a_witness_answers_every_question_anew), cmocka_unit_test(several_may_ask_at_once),
+          cmocka_unit_test(a_witness_answers_every_question_anew),
+          cmocka_unit_test(several_may_ask_at_once),
           cmocka_unit_test(a_witness_that_was_killed_while_it_wrote_is_not_waited_for),
           cmocka_unit_test(a_witness_that_cannot_answer_is_not_waited_for_long))

@@ -19,13 +19,13 @@
 
 #define MAX_PROCESSES 64
 
-#define REQUIRE(condition)                                                                         \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s (last error: %s)\n", __FILE__, __LINE__, #condition,        \
-                    gw_last_error());                                                              \
-            _exit(1);                                                                              \
-        }                                                                                          \
+#define REQUIRE(condition)                                                                  \
+    do {                                                                                    \
+        if (!(condition)) {                                                                 \
+            fprintf(stderr, "%s:%d: %s (last error: %s)\n", __FILE__, __LINE__, #condition, \
+                    gw_last_error());                                                       \
+            _exit(1);                                                                       \
+        }                                                                                   \
     } while (0)
 
 struct processes {
@@ -74,7 +74,8 @@ static inline void run_processes(int n, process_main *run)
 
 static inline gwi_job job_of(const struct processes *all, int rank, int node_size)
 {
-    gwi_job job = {.rank = rank, .size = all->n, .node_size = node_size, .timeout_ns = 60 * GWI_SECOND};
+    gwi_job job = {
+        .rank = rank, .size = all->n, .node_size = node_size, .timeout_ns = 60 * GWI_SECOND};
 
     snprintf(job.name, sizeof job.name, "%s", all->job);
     return job;

@@ -22,9 +22,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define REFUSED                                                                       \
-    99 /* exit code of the launcher if gwi_launch() failed; its sentence is on stderr \
-        */
+/* Exit code of the launcher if gwi_launch() failed; its sentence is on stderr. */
+#define REFUSED 99
 
 /* Everything in its own time: nothing is forced unless a test asks for it. */
 static const gwi_launch_times patient = {
@@ -1047,7 +1046,8 @@ static void ranks_begin_with_default_signals_but_what_the_user_ignores(void **st
     unsigned long long blocks = 1, ignores = 0;
 
     assert_int_equal(l.code, 0);
-    assert_int_equal(sscanf(l.out.bytes, "[0] SigBlk: %llx [0] SigIgn: %llx", &blocks, &ignores), 2);
+    assert_int_equal(sscanf(l.out.bytes, "[0] SigBlk: %llx [0] SigIgn: %llx", &blocks, &ignores),
+                     2);
     assert_true(blocks == 0);
     /* 32 and 33 are libc's own: a parent may hand them on and nobody can reset them. */
     assert_true((ignores & ~(3ULL << 31)) == 1ULL << (SIGUSR2 - 1));

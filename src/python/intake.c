@@ -50,7 +50,8 @@ static int refuse_layout(const struct visit *visit, const gwi_layout *layout, gw
 
     switch (fault) {
     case GWI_FAULT_NO_SHAPE:
-        return gwi_refuse(state, GW_EINVAL, need, "it has dimensions but does not tell their sizes");
+        return gwi_refuse(state, GW_EINVAL, need,
+                          "it has dimensions but does not tell their sizes");
     case GWI_FAULT_SIZE:
         while (layout->shape[negative] >= 0)
             negative++;

@@ -25,8 +25,7 @@ static PyObject *jobs(PyObject *module, PyObject *unused)
     if (list == NULL)
         return NULL;
     Py_BEGIN_ALLOW_THREADS n = gw_jobs_show(add, list);
-    Py_END_ALLOW_THREADS
-    if (PyErr_Occurred() || gwi_check(gwi_state_of(module), n < 0 ? n : 0) < 0)
+    Py_END_ALLOW_THREADS if (PyErr_Occurred() || gwi_check(gwi_state_of(module), n < 0 ? n : 0) < 0)
         Py_CLEAR(list);
     return list;
 }

@@ -33,7 +33,7 @@ typedef enum gwi_fault {
     GWI_FAULT_NO_MEMORY,  /* entries at NULL */
     GWI_FAULT_MISALIGNED, /* entries beside the multiples of their alignment */
     GWI_FAULT_NOT_DENSE,
-    GWI_FAULT_SHARED,     /* entries that lie in the same place */
+    GWI_FAULT_SHARED, /* entries that lie in the same place */
 } gwi_fault;
 
 enum { GWI_LAYOUT_DENSE = 1, GWI_LAYOUT_DISTINCT = 2 };

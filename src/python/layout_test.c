@@ -6,8 +6,14 @@
 
 static dl_tensor tensor_of(void *data, int ndim, int64_t *shape, int64_t *strides)
 {
-    return (dl_tensor){.data = data, .device_type = DL_CPU, .ndim = ndim, .dtype_code = DL_FLOAT,
-                       .dtype_bits = 32, .dtype_lanes = 1, .shape = shape, .strides = strides};
+    return (dl_tensor){.data = data,
+                       .device_type = DL_CPU,
+                       .ndim = ndim,
+                       .dtype_code = DL_FLOAT,
+                       .dtype_bits = 32,
+                       .dtype_lanes = 1,
+                       .shape = shape,
+                       .strides = strides};
 }
 
 /* What becomes of a tensor of two dimensions. */

@@ -14,7 +14,7 @@ static PyObject *frame_of(unsigned long thread)
 {
     PyObject *threading = PyImport_ImportModule("threading"), *sys = PyImport_ImportModule("sys");
     PyObject *main_thread = threading ? PyObject_CallMethod(threading, "main_thread", NULL) : NULL;
-    PyObject *ident = thread != 0     ? PyLong_FromUnsignedLong(thread)
+    PyObject *ident = thread != 0   ? PyLong_FromUnsignedLong(thread)
                       : main_thread ? PyObject_GetAttrString(main_thread, "ident")
                                     : NULL;
     PyObject *frames = sys ? PyObject_CallMethod(sys, "_current_frames", NULL) : NULL;

@@ -398,8 +398,8 @@ static PyGetSetDef world_fields[] = {
     TEXT(fabric, "How the processes talk: 'shm' on one machine."),
     TEXT(reason, "Why this fabric and these numbers, in one line."),
     {"closed", GETTER(get_closed), NULL, "Whether this process has left.", NULL},
-    {"forked", GETTER(get_forked), NULL, "Whether this process was forked from the one that joined.",
-     NULL},
+    {"forked", GETTER(get_forked), NULL,
+     "Whether this process was forked from the one that joined.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -34,7 +34,8 @@ int pass_barrier(struct actor *a, gwi_fabric *f)
     return 1;
 }
 
-int send_to_all(struct circular *c, struct actor *a, gwi_fabric *f, int lane, const void *bytes, size_t n_bytes)
+int send_to_all(struct circular *c, struct actor *a, gwi_fabric *f, int lane, const void *bytes,
+                size_t n_bytes)
 {
     while (c->n_done < f->place.size) {
         int peer = (f->place.rank + c->n_done) % f->place.size;

@@ -35,9 +35,10 @@ struct conformance_case {
     int min_size; /* ranks */
     int last;     /* the job is over afterwards */
     size_t state_bytes;
-    int (*begin)(void *state, gwi_fabric *f); /* the state is zeroed but for its actor; NULL: nothing to do */
+    int (*begin)(void *state,
+                 gwi_fabric *f); /* the state is zeroed but for its actor; NULL: nothing to do */
     gwi_step *step;
-    void (*end)(void *state);                 /* also after a failure; NULL: nothing to do */
+    void (*end)(void *state); /* also after a failure; NULL: nothing to do */
 };
 
 /* All of them, in the order of running; NULL ends the list. */
@@ -59,10 +60,11 @@ extern const struct conformance_case a_segment_that_cannot_be_made_fails_on_all;
 extern const struct conformance_case a_rank_has_left_when_its_messages_are_there;
 
 /* In a function that returns an error. */
-#define CHECK(condition)                                                                            \
-    do {                                                                                            \
-        if (!(condition))                                                                           \
-            return gwi_fail(GW_ESTATE, "%s:%d: this does not hold: %s", __FILE__, __LINE__, #condition); \
+#define CHECK(condition)                                                                    \
+    do {                                                                                    \
+        if (!(condition))                                                                   \
+            return gwi_fail(GW_ESTATE, "%s:%d: this does not hold: %s", __FILE__, __LINE__, \
+                            #condition);                                                    \
     } while (0)
 
 /* Arrive at a barrier once, and return whether all have. */
@@ -75,6 +77,7 @@ struct circular {
     int open;
     gwi_outgoing out;
 };
-int send_to_all(struct circular *c, struct actor *a, gwi_fabric *f, int lane, const void *bytes, size_t n_bytes);
+int send_to_all(struct circular *c, struct actor *a, gwi_fabric *f, int lane, const void *bytes,
+                size_t n_bytes);
 
 #endif

@@ -44,7 +44,8 @@ static int count_cases(int size)
     return n;
 }
 
-static int begin_state(const struct conformance_case *c, const struct run *run, gwi_fabric *f, void **ret_state)
+static int begin_state(const struct conformance_case *c, const struct run *run, gwi_fabric *f,
+                       void **ret_state)
 {
     struct actor *actor = calloc(1, c->state_bytes);
 
@@ -84,9 +85,10 @@ static int pause_on(struct wait *w, gwi_fabric *f, int lane, int64_t deadline_ns
         w->lane = lane;
     }
     int err = gwi_patience_pause(&w->patience);
-    return err == GW_ETIMEOUT ? gwi_fail(err, "the case is not done within %d s", (int)(LIMIT_NS / GWI_SECOND))
-           : err < 0          ? err
-                              : 0;
+    return err == GW_ETIMEOUT
+               ? gwi_fail(err, "the case is not done within %d s", (int)(LIMIT_NS / GWI_SECOND))
+           : err < 0 ? err
+                     : 0;
 }
 
 /* Call the step until it is done.  A rank waits only where its step got nowhere. */
@@ -129,7 +131,8 @@ static int drive(const struct conformance_case *c, const struct run *run, gwi_fa
 /* All cases on one fabric, which is left at the end.  Returns the exit code. */
 static int drive_all(gwi_fabric *f)
 {
-    struct run run = {.seed = (uint64_t)args.seed, .node_size = args.node_size, .heavy = !args.light};
+    struct run run = {
+        .seed = (uint64_t)args.seed, .node_size = args.node_size, .heavy = !args.light};
     int rank = f->place.rank, size = f->place.size, n = 0, has_left = 0;
 
     if (rank == 0)
@@ -143,7 +146,8 @@ static int drive_all(gwi_fabric *f)
         if (err < 0) {
             /* A rank that only noticed the end of another one leaves the word to it. */
             if (err != GW_EPEER)
-                printf("not ok %d - %s\n# rank %d: %s: %s\n", n, c->name, rank, gw_errname(err), gw_last_error());
+                printf("not ok %d - %s\n# rank %d: %s: %s\n", n, c->name, rank, gw_errname(err),
+                       gw_last_error());
             fflush(stdout);
             return 1;
         }
@@ -217,8 +221,10 @@ static int simulate(const struct conformance_case *c, const struct run *run, gwi
 static int simulate_seed(const struct conformance_case *c, int seed)
 {
     /* What takes long is done for one seed. */
-    struct run run = {.seed = (uint64_t)seed, .node_size = args.node_size, .heavy = seed == 1 && !args.light};
-    gwi_sim_options options = {.seed = (uint64_t)seed, .size = args.size, .node_size = args.node_size};
+    struct run run = {
+        .seed = (uint64_t)seed, .node_size = args.node_size, .heavy = seed == 1 && !args.light};
+    gwi_sim_options options = {
+        .seed = (uint64_t)seed, .size = args.size, .node_size = args.node_size};
     gwi_sim *sim;
 
     options.trace = args.trace ? stderr : NULL;
@@ -237,9 +243,9 @@ static int simulate_seeds(const struct conformance_case *c, int number)
     for (int seed = args.seed; seed < args.seed + args.n_seeds; seed++)
         if (simulate_seed(c, seed) < 0) {
             printf("not ok %d - %s\n# %s\n", number, c->name, gw_last_error());
-            printf("# replay: %s --fabric sim -n %d --node-size %d --case %s --seed %d --trace%s\n", args.program,
-                   args.size, args.node_size > 0 ? args.node_size : args.size, c->name, seed,
-                   args.light ? " --light" : "");
+            printf("# replay: %s --fabric sim -n %d --node-size %d --case %s --seed %d --trace%s\n",
+                   args.program, args.size, args.node_size > 0 ? args.node_size : args.size,
+                   c->name, seed, args.light ? " --light" : "");
             return 1;
         }
     printf("ok %d - %s\n", number, c->name);
@@ -263,8 +269,10 @@ static int run_sim(void)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: %s --fabric shm|sim|env [-n ranks] [--node-size k] [--case name]\n"
-            "       [--seed first] [--seeds how-many] [--trace] [--light]\n", args.program);
+    fprintf(stderr,
+            "usage: %s --fabric shm|sim|env [-n ranks] [--node-size k] [--case name]\n"
+            "       [--seed first] [--seeds how-many] [--trace] [--light]\n",
+            args.program);
     return 2;
 }
 
@@ -286,15 +294,32 @@ static int parse_args(int argc, char **argv)
     args.program = argv[0];
     while (err >= 0 && (key = getopt_long(argc, argv, "n:", options, NULL)) != -1)
         switch (key) {
-        case 'f': args.fabric = optarg; break;
-        case 'c': args.only = optarg; break;
-        case 't': args.trace = 1; break;
-        case 'l': args.light = 1; break;
-        case 'n': err = number("-n", MAX_PROCESSES, &args.size); break;
-        case 'k': err = number("--node-size", MAX_PROCESSES, &args.node_size); break;
-        case 's': err = number("--seed", INT_MAX / 2, &args.seed); break;
-        case 'S': err = number("--seeds", INT_MAX / 2, &args.n_seeds); break;
-        default: return -1;
+        case 'f':
+            args.fabric = optarg;
+            break;
+        case 'c':
+            args.only = optarg;
+            break;
+        case 't':
+            args.trace = 1;
+            break;
+        case 'l':
+            args.light = 1;
+            break;
+        case 'n':
+            err = number("-n", MAX_PROCESSES, &args.size);
+            break;
+        case 'k':
+            err = number("--node-size", MAX_PROCESSES, &args.node_size);
+            break;
+        case 's':
+            err = number("--seed", INT_MAX / 2, &args.seed);
+            break;
+        case 'S':
+            err = number("--seeds", INT_MAX / 2, &args.n_seeds);
+            break;
+        default:
+            return -1;
         }
     if (err >= 0 && count_cases(INT_MAX) == 0)
         err = gwi_fail(GW_EINVAL, "there is no case '%s'", args.only);

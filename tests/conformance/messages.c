@@ -8,19 +8,19 @@
 #define MB ((size_t)1 << 20)
 
 /* A case that is nothing but traffic. */
-#define TRAFFIC_CASE(case_name, ranks, ...)                                       \
-    static const struct plan case_name##_plan = {__VA_ARGS__};                    \
-    static int case_name##_begin(void *state, gwi_fabric *f)                      \
-    {                                                                             \
-        return traffic_begin(state, f, &case_name##_plan);                        \
-    }                                                                             \
-    const struct conformance_case case_name = {                                   \
-        .name = #case_name,                                                       \
-        .min_size = ranks,                                                        \
-        .state_bytes = sizeof(struct traffic),                                    \
-        .begin = case_name##_begin,                                               \
-        .step = traffic_step,                                                     \
-        .end = traffic_end,                                                       \
+#define TRAFFIC_CASE(case_name, ranks, ...)                    \
+    static const struct plan case_name##_plan = {__VA_ARGS__}; \
+    static int case_name##_begin(void *state, gwi_fabric *f)   \
+    {                                                          \
+        return traffic_begin(state, f, &case_name##_plan);     \
+    }                                                          \
+    const struct conformance_case case_name = {                \
+        .name = #case_name,                                    \
+        .min_size = ranks,                                     \
+        .state_bytes = sizeof(struct traffic),                 \
+        .begin = case_name##_begin,                            \
+        .step = traffic_step,                                  \
+        .end = traffic_end,                                    \
     }
 
 /* order */
@@ -40,12 +40,12 @@ static size_t random_size(const struct run *run, const struct letter *letter)
     return hash % 4 == 0 ? (hash >> 8) % most : (hash >> 8) % 80;
 }
 
-TRAFFIC_CASE(messages_of_random_sizes_keep_their_order, 1, .lanes = 1 << 0 | 1 << 3 | 1 << 7, .count = some_to_all,
-             .bytes = random_size);
-TRAFFIC_CASE(all_may_send_before_any_receives, 1, .lanes = 1 << 0 | 1 << 5, .send_first = 1, .count = some_to_all,
-             .bytes = random_size);
-TRAFFIC_CASE(what_is_declined_is_offered_again, 1, .lanes = 1 << 0 | 1 << 1, .decline = 1, .count = some_to_all,
-             .bytes = random_size);
+TRAFFIC_CASE(messages_of_random_sizes_keep_their_order, 1, .lanes = 1 << 0 | 1 << 3 | 1 << 7,
+             .count = some_to_all, .bytes = random_size);
+TRAFFIC_CASE(all_may_send_before_any_receives, 1, .lanes = 1 << 0 | 1 << 5, .send_first = 1,
+             .count = some_to_all, .bytes = random_size);
+TRAFFIC_CASE(what_is_declined_is_offered_again, 1, .lanes = 1 << 0 | 1 << 1, .decline = 1,
+             .count = some_to_all, .bytes = random_size);
 
 /* floods */
 
@@ -60,15 +60,16 @@ static size_t short_size(const struct run *run, const struct letter *letter)
     return letter_hash(run, letter) % 24;
 }
 
-TRAFFIC_CASE(nothing_is_lost_when_many_flood_one, 2, .lanes = 1 << 0, .count = many_to_rank_0, .bytes = short_size);
+TRAFFIC_CASE(nothing_is_lost_when_many_flood_one, 2, .lanes = 1 << 0, .count = many_to_rank_0,
+             .bytes = short_size);
 
 /* sizes */
 
 /* The lengths of frames, and those at which fabrics change their ways, with
  * their neighbours. */
-static const size_t edges[] = {0,    8,     16,    48,    56,    64,     72,     128,    256,    512,       1008,
-                               1024, 2048,  4096,  8192,  16384, 32752,  32760,  32768,  65536,  131072,    262144,
-                               1 << 20};
+static const size_t edges[] = {0,     8,     16,    48,    56,     64,     72,     128,
+                               256,   512,   1008,  1024,  2048,   4096,   8192,   16384,
+                               32752, 32760, 32768, 65536, 131072, 262144, 1 << 20};
 #define N_EDGES (sizeof edges / sizeof edges[0])
 #define LIGHT_EDGES 13 /* up to 2 KB */
 
@@ -85,7 +86,8 @@ static size_t edge_size(const struct run *run, const struct letter *letter)
     return letter->number % 3 > 0 ? edge + letter->number % 3 - 1 : edge > 0 ? edge - 1 : 0;
 }
 
-TRAFFIC_CASE(sizes_around_frames_arrive_whole, 1, .lanes = 1 << 2, .count = edges_to_next, .bytes = edge_size);
+TRAFFIC_CASE(sizes_around_frames_arrive_whole, 1, .lanes = 1 << 2, .count = edges_to_next,
+             .bytes = edge_size);
 
 static uint32_t one_each_way(const struct run *run, const gwi_place *place, int from, int to)
 {
@@ -99,7 +101,8 @@ static size_t big_size(const struct run *run, const struct letter *letter)
     return run->heavy ? 64 * MB : MB / 8 + run->seed % 1000;
 }
 
-TRAFFIC_CASE(messages_of_64_mb_cross_each_other, 2, .lanes = 1 << 0, .count = one_each_way, .bytes = big_size);
+TRAFFIC_CASE(messages_of_64_mb_cross_each_other, 2, .lanes = 1 << 0, .count = one_each_way,
+             .bytes = big_size);
 
 /* lanes: an even rank floods lane 1 of the next one, which looks at it only after
  * it has got something on lane 6 */
@@ -112,7 +115,7 @@ TRAFFIC_CASE(messages_of_64_mb_cross_each_other, 2, .lanes = 1 << 0, .count = on
 struct lanes {
     struct actor actor;
     gwi_outgoing flood, news;
-    int sending; /* `flood` is not done */
+    int sending;                /* `flood` is not done */
     uint32_t n_floods, n_taken; /* in all; as the news tell */
     int has_news;
     size_t offset;
@@ -149,12 +152,15 @@ static int flood_and_tell(struct lanes *s, gwi_fabric *f)
     if (s->actor.phase == 0) { /* flood */
         letter_write(s->actor.run, &letter, 0, FLOOD_BYTES, s->bytes);
         for (; done == 1 && s->n_floods < MOST_FLOODS; s->n_floods++) {
-            s->flood = (gwi_outgoing){.peer = letter.to, .lane = FLOOD_LANE, .bytes = s->bytes, .n_bytes = FLOOD_BYTES};
+            s->flood = (gwi_outgoing){
+                .peer = letter.to, .lane = FLOOD_LANE, .bytes = s->bytes, .n_bytes = FLOOD_BYTES};
             done = f->ops->send(f, &s->flood);
         }
         s->sending = done == 0;
-        s->news = (gwi_outgoing){
-            .peer = letter.to, .lane = NEWS_LANE, .bytes = &s->n_floods, .n_bytes = sizeof s->n_floods};
+        s->news = (gwi_outgoing){.peer = letter.to,
+                                 .lane = NEWS_LANE,
+                                 .bytes = &s->n_floods,
+                                 .n_bytes = sizeof s->n_floods};
         s->actor.phase = 1;
     }
     if (done >= 0 && s->actor.phase == 1) { /* tell */
@@ -236,14 +242,17 @@ static int attempt(struct abandon *s, gwi_fabric *f, const struct letter *letter
     free(s->bytes);
     s->bytes = NULL;
     s->verdict = done == 1;
-    s->out = (gwi_outgoing){
-        .peer = letter->to, .lane = ABANDON_LANE, .bytes = &s->verdict, .n_bytes = sizeof s->verdict};
+    s->out = (gwi_outgoing){.peer = letter->to,
+                            .lane = ABANDON_LANE,
+                            .bytes = &s->verdict,
+                            .n_bytes = sizeof s->verdict};
     return done < 0 ? done : 1;
 }
 
 static int attempt_next(struct abandon *s, gwi_fabric *f)
 {
-    struct letter letter = {f->place.rank, (f->place.rank + 1) % f->place.size, ABANDON_LANE, s->n_sent / 2};
+    struct letter letter = {f->place.rank, (f->place.rank + 1) % f->place.size, ABANDON_LANE,
+                            s->n_sent / 2};
     int done = s->n_sent % 2 == 0 ? attempt(s, f, &letter) : f->ops->send(f, &s->out);
 
     s->n_sent += done == 1;

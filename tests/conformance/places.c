@@ -51,8 +51,8 @@ static int place_is_sound(const struct places *s, int rank)
             before += other < rank;
             n++;
         }
-    return p->rank == rank && p->size == s->mine.size && p->nodes == s->mine.nodes && p->node >= 0
-           && p->node < p->nodes && p->local_rank == before && p->local_size == n;
+    return p->rank == rank && p->size == s->mine.size && p->nodes == s->mine.nodes &&
+           p->node >= 0 && p->node < p->nodes && p->local_rank == before && p->local_size == n;
 }
 
 static int check_places(const struct places *s, gwi_fabric *f)
@@ -222,7 +222,8 @@ static size_t letter_size(const struct run *run, const struct letter *letter)
     return letter_hash(run, letter) % 5000;
 }
 
-static const struct plan farewell = {.lanes = 1 << 0 | 1 << 6, .count = last_to_others, .bytes = letter_size};
+static const struct plan farewell = {
+    .lanes = 1 << 0 | 1 << 6, .count = last_to_others, .bytes = letter_size};
 
 static int leaving_begin(void *state, gwi_fabric *f)
 {

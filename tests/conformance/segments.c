@@ -112,7 +112,8 @@ static int keeping_step(void *state, gwi_fabric *f, int64_t now_ns)
         return open_segment(&s->actor, f, 1 << 16, &s->a);
     case 1:
         if (!s->actor.in_barrier)
-            ((unsigned char *)s->a.base)[f->place.local_rank] = (unsigned char)(1 + f->place.local_rank);
+            ((unsigned char *)
+                 s->a.base)[f->place.local_rank] = (unsigned char)(1 + f->place.local_rank);
         return synchronise(&s->actor, f);
     case 2:
         if (f->place.local_rank == 0)

@@ -45,7 +45,8 @@ static const unsigned char *pattern(void)
     return bytes;
 }
 
-void letter_write(const struct run *run, const struct letter *letter, size_t offset, size_t n, void *bytes)
+void letter_write(const struct run *run, const struct letter *letter, size_t offset, size_t n,
+                  void *bytes)
 {
     unsigned char *to = bytes;
     size_t at = (letter_hash(run, letter) % PATTERN_BYTES + offset) % PATTERN_BYTES;
@@ -59,7 +60,8 @@ void letter_write(const struct run *run, const struct letter *letter, size_t off
     }
 }
 
-int letter_matches(const struct run *run, const struct letter *letter, size_t offset, size_t n, const void *bytes)
+int letter_matches(const struct run *run, const struct letter *letter, size_t offset, size_t n,
+                   const void *bytes)
 {
     const unsigned char *from = bytes;
     size_t at = (letter_hash(run, letter) % PATTERN_BYTES + offset) % PATTERN_BYTES;
@@ -126,7 +128,8 @@ static int open_letter(struct traffic *t, struct stream *s, const struct letter 
     if (s->bytes == NULL)
         return gwi_fail(GW_ENOMEM, "a message of %zu bytes", n);
     letter_write(t->actor.run, letter, 0, n, s->bytes);
-    s->out = (gwi_outgoing){.peer = letter->to, .lane = letter->lane, .bytes = s->bytes, .n_bytes = n};
+    s->out = (gwi_outgoing){
+        .peer = letter->to, .lane = letter->lane, .bytes = s->bytes, .n_bytes = n};
     return 0;
 }
 

@@ -16,9 +16,9 @@ struct letter {
 };
 
 struct plan {
-    unsigned lanes;   /* bit l: lane l is used */
-    int send_first;   /* receive only when there is no room to send */
-    int decline;      /* decline pieces, and stop polls, now and then */
+    unsigned lanes; /* bit l: lane l is used */
+    int send_first; /* receive only when there is no room to send */
+    int decline;    /* decline pieces, and stop polls, now and then */
     uint32_t (*count)(const struct run *run, const gwi_place *place, int from, int to);
     size_t (*bytes)(const struct run *run, const struct letter *letter);
 };
@@ -31,11 +31,11 @@ struct traffic {
     const struct plan *plan;
     gwi_random random;
     int rank, size;
-    struct stream *streams; /* by lane and peer */
-    struct inflow *inflows; /* by lane and source */
+    struct stream *streams;                               /* by lane and peer */
+    struct inflow *inflows;                               /* by lane and source */
     uint64_t out_left[GWI_N_LANES], in_left[GWI_N_LANES]; /* messages */
-    int refused;            /* no room to send in this step */
-    int declined, stopped;  /* in this poll */
+    int refused;                                          /* no room to send in this step */
+    int declined, stopped;                                /* in this poll */
 };
 
 int traffic_begin(struct traffic *t, gwi_fabric *f, const struct plan *plan);
@@ -51,8 +51,10 @@ int traffic_all_sent(const struct traffic *t);
 int traffic_all_received(const struct traffic *t);
 
 /* The bytes of a letter, from an offset on. */
-void letter_write(const struct run *run, const struct letter *letter, size_t offset, size_t n, void *bytes);
-int letter_matches(const struct run *run, const struct letter *letter, size_t offset, size_t n, const void *bytes);
+void letter_write(const struct run *run, const struct letter *letter, size_t offset, size_t n,
+                  void *bytes);
+int letter_matches(const struct run *run, const struct letter *letter, size_t offset, size_t n,
+                   const void *bytes);
 
 /* A number that depends on all of a letter, and on nothing else. */
 uint64_t letter_hash(const struct run *run, const struct letter *letter);

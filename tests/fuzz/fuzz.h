@@ -22,12 +22,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-#define REQUIRE(condition)                                                                         \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: this must hold: %s\n", __FILE__, __LINE__, #condition);        \
-            abort();                                                                               \
-        }                                                                                          \
+#define REQUIRE(condition)                                                                  \
+    do {                                                                                    \
+        if (!(condition)) {                                                                 \
+            fprintf(stderr, "%s:%d: this must hold: %s\n", __FILE__, __LINE__, #condition); \
+            abort();                                                                        \
+        }                                                                                   \
     } while (0)
 
 /* What is left of an input. */

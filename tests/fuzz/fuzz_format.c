@@ -9,7 +9,10 @@
 /* The kind of number that a letter of the struct module stands for. */
 static unsigned code_of(char letter)
 {
-    return letter == '?' ? DL_BOOL : strchr("efd", letter) ? DL_FLOAT : strchr("bhilqn", letter) ? DL_INT : DL_UINT;
+    return letter == '?'              ? DL_BOOL
+           : strchr("efd", letter)    ? DL_FLOAT
+           : strchr("bhilqn", letter) ? DL_INT
+                                      : DL_UINT;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes)
@@ -26,10 +29,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes)
         REQUIRE(letters - format <= 1 && strlen(letters) == 1u + (unsigned)is_complex);
         REQUIRE(strchr("bhilqnBHILQNcefd?", letters[is_complex]) != NULL);
         REQUIRE(!is_complex || code_of(letters[1]) == DL_FLOAT);
-        REQUIRE(dtype >= 0 ? format[0] != '>' || item_bytes == 1 : format[0] == '>' || format[0] == '!');
+        REQUIRE(dtype >= 0 ? format[0] != '>' || item_bytes == 1
+                           : format[0] == '>' || format[0] == '!');
         if (dtype >= 0)
-            REQUIRE(gwi_dtype_table[dtype].bytes == item_bytes
-                    && gwi_dtype_table[dtype].dl_code == (is_complex ? DL_COMPLEX : code_of(letters[0])));
+            REQUIRE(gwi_dtype_table[dtype].bytes == item_bytes &&
+                    gwi_dtype_table[dtype].dl_code ==
+                        (is_complex ? DL_COMPLEX : code_of(letters[0])));
     }
     REQUIRE(gwi_dtype_from_name(format) < GWI_N_DTYPES);
     free(format);

@@ -42,12 +42,14 @@ static void try_obituary(const gwi_hello *mine, const uint8_t *packet, size_t n_
     gwi_obituary got = {.rank = -3};
 
     if (gwi_obituary_read(mine, packet, n_bytes, &got))
-        REQUIRE(n_bytes == sizeof got && memcmp(packet, &got, sizeof got) == 0 && got.rank >= 0 && got.rank < SIZE);
+        REQUIRE(n_bytes == sizeof got && memcmp(packet, &got, sizeof got) == 0 && got.rank >= 0 &&
+                got.rank < SIZE);
     else
         REQUIRE(got.rank == -3);
 }
 
-static void try_answer(const gwi_hello *mine, const uint8_t *packet, size_t n_bytes, int has_descriptor)
+static void try_answer(const gwi_hello *mine, const uint8_t *packet, size_t n_bytes,
+                       int has_descriptor)
 {
     gwi_answer got = {.rank = -3};
     int status = gwi_answer_read(mine, packet, n_bytes, has_descriptor, GATHERER, &got);

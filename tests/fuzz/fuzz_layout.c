@@ -12,7 +12,8 @@ __extension__ typedef __int128 wide;
 /* Mostly small numbers and such that are close to overflowing. */
 static int64_t next_size(struct input *in)
 {
-    uint64_t how = next_number(in, 1), value = how % 4 == 3 ? next_number(in, 8) : next_number(in, 1);
+    uint64_t how = next_number(in, 1),
+             value = how % 4 == 3 ? next_number(in, 8) : next_number(in, 1);
 
     return how % 4 == 0   ? (int64_t)value
            : how % 4 == 1 ? -(int64_t)value
@@ -97,10 +98,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes)
 
 static void plant_seeds(void)
 {
-    plant("\3\0\2\2\40\0\3\0\4\0\4\0\1", 13);      /* float32, 3 x 4, dense */
-    plant("\203\0\3\2\100\0\2\0\3\0\4", 11);         /* float64, without strides */
-    plant("\0\0\1\5\100\0\3\1\2", 9);                /* complex64, backwards */
-    plant("\0\0\2\0\100\2\40\0\0\2\40\0\0", 13);     /* 2^32 x 2^32 entries in one place */
+    plant("\3\0\2\2\40\0\3\0\4\0\4\0\1", 13);    /* float32, 3 x 4, dense */
+    plant("\203\0\3\2\100\0\2\0\3\0\4", 11);     /* float64, without strides */
+    plant("\0\0\1\5\100\0\3\1\2", 9);            /* complex64, backwards */
+    plant("\0\0\2\0\100\2\40\0\0\2\40\0\0", 13); /* 2^32 x 2^32 entries in one place */
     plant("\0\0\1\2\40\3\377\377\377\377\377\377\377\177\0\1", 16);
-    plant("\2\1\1\10\0\0\5\0\6", 9);                /* float32, six bytes apart */
+    plant("\2\1\1\10\0\0\5\0\6", 9); /* float32, six bytes apart */
 }

@@ -12,11 +12,11 @@
 #include <limits.h>
 
 static const char *const variables[] = {
-    "GODWIT_JOB", "GODWIT_RANK", "GODWIT_SIZE", "GODWIT_NODE_SIZE", "GODWIT_TIMEOUT",
-    "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-    "TORCHELASTIC_RESTART_COUNT",
-    "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_SIZE", "PMI_RANK",
-    "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "PMIX_RANK",
+    "GODWIT_JOB",           "GODWIT_RANK",          "GODWIT_SIZE", "GODWIT_NODE_SIZE",
+    "GODWIT_TIMEOUT",       "TORCHELASTIC_RUN_ID",  "RANK",        "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",     "MASTER_ADDR",          "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
+    "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_SIZE",    "PMI_RANK",
+    "SLURM_STEP_NUM_TASKS", "SLURM_PROCID",         "PMIX_RANK",
 };
 
 enum { N_VARIABLES = sizeof variables / sizeof variables[0] };
@@ -127,10 +127,28 @@ static void plant_seeds(void)
 {
     plant_text(" -12");
     plant_text("2147483648");
-    plant_text("\x13job\n\x01" "1\n\x02" "4\n\x03" "2\n\x04" "2.5");
-    plant_text("\x05run\n\x06" "1\n\x07" "4\n\x08" "4\n\x09host\n\x0a" "29500\n\x0b" "0");
-    plant_text("\x0c" "1\n\x0d" "0");
-    plant_text("\x0e" "4\n\x0f" "3");
-    plant_text("\x10" "4\n\x11" "3\n\x12" "3");
-    plant_text("\x04" "1e400\n\x04" "0x1p-70\n\x04nan");
+    plant_text("\x13job\n\x01"
+               "1\n\x02"
+               "4\n\x03"
+               "2\n\x04"
+               "2.5");
+    plant_text("\x05run\n\x06"
+               "1\n\x07"
+               "4\n\x08"
+               "4\n\x09host\n\x0a"
+               "29500\n\x0b"
+               "0");
+    plant_text("\x0c"
+               "1\n\x0d"
+               "0");
+    plant_text("\x0e"
+               "4\n\x0f"
+               "3");
+    plant_text("\x10"
+               "4\n\x11"
+               "3\n\x12"
+               "3");
+    plant_text("\x04"
+               "1e400\n\x04"
+               "0x1p-70\n\x04nan");
 }

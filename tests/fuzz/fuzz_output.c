@@ -33,8 +33,8 @@ static struct run r;
 /* What is to come out. */
 struct expected {
     struct text out;
-    size_t n_lines;               /* without those that a carriage return ends */
-    size_t last_len, last_at;     /* the last of them, in the printed text */
+    size_t n_lines;           /* without those that a carriage return ends */
+    size_t last_len, last_at; /* the last of them, in the printed text */
 };
 
 static void append(struct text *t, const char *bytes, size_t n)
@@ -65,8 +65,11 @@ static void cut_lines(struct expected *e)
     while (at < n) {
         size_t most = n - at < GWI_LINE_BYTES ? n - at : GWI_LINE_BYTES;
         const char *newline = memchr(t + at, '\n', most);
-        const char *end = memchr(t + at, '\r', newline != NULL ? (size_t)(newline - t - (ptrdiff_t)at) : most);
-        size_t len = end != NULL ? (size_t)(end - t) - at : newline != NULL ? (size_t)(newline - t) - at : most;
+        const char *end = memchr(t + at, '\r',
+                                 newline != NULL ? (size_t)(newline - t - (ptrdiff_t)at) : most);
+        size_t len = end != NULL       ? (size_t)(end - t) - at
+                     : newline != NULL ? (size_t)(newline - t) - at
+                                       : most;
         if (len == most) { /* too long, or the end */
             expect_line(e, at, len, "\n");
             at += len;
@@ -206,6 +209,7 @@ static void plant_seeds(void)
     plant_text("\002a\r\203\001\n\203\002\r\r\203");
     plant("\100x\377\3\203\100y\020\0\203\001\n\377", 13); /* a line over the limit */
     plant("\100x\377\3\001\r\203\001\n\203", 10);          /* one with its end at the limit */
-    plant("\100x\0\4\001\n\203\100\n\377\7\203\203", 13);    /* and empty ones, more than a sink holds */
+    plant("\100x\0\4\001\n\203\100\n\377\7\203\203",
+          13); /* and empty ones, more than a sink holds */
     plant_text("\003a\nb\372");
 }

@@ -81,7 +81,8 @@ static int take(struct run *r)
     int result = gwi_ring_take(&r->taker, SOURCE, deliver, r, &room);
 
     REQUIRE(gwi_ring_taker_valid(&r->taker));
-    REQUIRE(r->overwritten ? result == GW_EBROKEN || result == 0 || result == 1 : result == 0 || result == 1);
+    REQUIRE(r->overwritten ? result == GW_EBROKEN || result == 0 || result == 1
+                           : result == 0 || result == 1);
     return result;
 }
 
@@ -217,15 +218,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes)
 
 static void plant_seeds(void)
 {
-    plant("\0\010\170\171", 4);                                   /* a short message, taken */
-    plant("\0\074\377\017\173\173\173\173\173\173\173\173", 12);   /* a long one, in frames */
-    plant("\1\074\377\077\171\145\010\173\173", 9);               /* begun, taken back, another */
-    plant("\0\010\156\171\171", 5);                               /* declined, then taken */
+    plant("\0\010\170\171", 4);                                  /* a short message, taken */
+    plant("\0\074\377\017\173\173\173\173\173\173\173\173", 12); /* a long one, in frames */
+    plant("\1\074\377\077\171\145\010\173\173", 9);              /* begun, taken back, another */
+    plant("\0\010\156\171\171", 5);                              /* declined, then taken */
     for (char kind = 0; kind < 6; kind++) {
         char lone[] = {0, (char)240, 0, kind, 8, 0, 0, 100, 0, 0, 0, 0, 0, 0, 0};
-        char all[] = {0, (char)240, 0, kind, (char)0xf8, 3, 0, 0, 4, 0, 0, 0, 0, 0, 0};                /* the ring */
-        char end[] = {0, 8, 121, (char)240, 0, kind, (char)0xb8, 3, 0, 0, 4, 0, 0, 0, 0, 0, 0};        /* its rest */
-        char inside[] = {0, 60, (char)255, 3, 121, (char)240, 0, kind, 8, 0, 0, 100, 0, 0, 0, 0, 0, 0, 0};
+        char all[] = {0, (char)240, 0, kind, (char)0xf8, 3, 0, 0,
+                      4, 0,         0, 0,    0,          0, 0}; /* the ring */
+        char end[] = {0, 8, 121, (char)240, 0, kind, (char)0xb8, 3, 0,
+                      0, 4, 0,   0,         0, 0,    0,          0}; /* its rest */
+        char inside[] = {0, 60,  (char)255, 3, 121, (char)240, 0, kind, 8, 0,
+                         0, 100, 0,         0, 0,   0,         0, 0,    0};
         plant(lone, sizeof lone);
         plant(all, sizeof all);
         plant(end, sizeof end);

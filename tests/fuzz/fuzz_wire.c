@@ -85,8 +85,8 @@ static void try_note(struct input *in)
 
     REQUIRE(err == 0 || (err == GW_EBROKEN && note.kind == 99));
     if (err == 0)
-        REQUIRE(n == sizeof note && memcmp(&note, bytes, n) == 0
-                && (note.kind == GWI_NOTE_BARRIER || note.kind == GWI_NOTE_LEFT));
+        REQUIRE(n == sizeof note && memcmp(&note, bytes, n) == 0 &&
+                (note.kind == GWI_NOTE_BARRIER || note.kind == GWI_NOTE_LEFT));
     free(bytes);
 }
 
@@ -133,9 +133,9 @@ static void plant_seeds(void)
 {
     char note[1 + 1 + sizeof(gwi_note)] = {(char)250, (char)sizeof(gwi_note), GWI_NOTE_BARRIER};
 
-    plant("\1\0\0\1\1\0\1\377\0", 9);           /* messages of 0, 1 and 255 bytes */
-    plant("\1\377\377\1\1\1", 6);               /* a long one, in frames */
-    plant("\1\377\377\264\1\5\0", 7);           /* taken back, another */
+    plant("\1\0\0\1\1\0\1\377\0", 9);             /* messages of 0, 1 and 255 bytes */
+    plant("\1\377\377\1\1\1", 6);                 /* a long one, in frames */
+    plant("\1\377\377\264\1\5\0", 7);             /* taken back, another */
     plant("\226\10\0\0\1\0\226\10\0\10\1\0", 12); /* spoilt heads */
     plant("\330\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 17);
     plant(note, sizeof note);

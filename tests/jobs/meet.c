@@ -26,7 +26,8 @@ int main(void)
     gw_world_info me = {.size_bytes = sizeof me};
     gw_world *world;
 
-    if (gw_world_join(&opt, &world) < 0 || gw_world_get_info(world, &me) < 0 || talk(world, &me) < 0) {
+    if (gw_world_join(&opt, &world) < 0 || gw_world_get_info(world, &me) < 0 ||
+        talk(world, &me) < 0) {
         fprintf(stderr, "%s\n", gw_last_error());
         return 1;
     }

@@ -19,9 +19,10 @@ int gwi_arena_create(const char *label, size_t n_bytes, int *ret_fd)
     int fd = memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return gwi_fail_errno("making shared memory (memfd_create)");
-    if (ftruncate(fd, (off_t)FILE_BYTES) < 0
-        || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
-        err = gwi_fail_errno("setting up shared memory of the job; is the file size limited (ulimit -f)?");
+    if (ftruncate(fd, (off_t)FILE_BYTES) < 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+        err = gwi_fail_errno(
+            "setting up shared memory of the job; is the file size limited (ulimit -f)?");
         goto close_fd;
     }
     err = gwi_arena_allocate(fd, 0, n_bytes);
@@ -47,12 +48,14 @@ int gwi_arena_allocate(int fd, uint64_t offset, uint64_t n_bytes)
     /* The kernel would start killing processes before it says no. */
     uint64_t available = gwi_memory_available();
     if (n_bytes > available)
-        return gwi_fail(GW_ENOMEM, "%llu MB of shared memory were asked for, but only %llu MB are "
+        return gwi_fail(GW_ENOMEM,
+                        "%llu MB of shared memory were asked for, but only %llu MB are "
                         "available on this machine or in this container",
                         (unsigned long long)(n_bytes >> 20), (unsigned long long)(available >> 20));
     while (fallocate(fd, 0, (off_t)offset, (off_t)n_bytes) < 0)
         if (errno != EINTR)
-            return gwi_fail_errno("allocating %llu KB of shared memory", (unsigned long long)(n_bytes >> 10));
+            return gwi_fail_errno("allocating %llu KB of shared memory",
+                                  (unsigned long long)(n_bytes >> 10));
     return 0;
 }
 
@@ -63,7 +66,8 @@ void gwi_arena_release(int fd, uint64_t offset, uint64_t n_bytes)
 
 int gwi_arena_map(int fd, uint64_t offset, size_t n_bytes, void **ret_base)
 {
-    void *base = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, (off_t)offset);
+    void *base = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
+                      (off_t)offset);
 
     if (base == MAP_FAILED)
         return gwi_fail_errno("mapping %zu MB of shared memory", n_bytes >> 20);
@@ -107,7 +111,8 @@ static uint64_t machine_available(void)
     char text[4096];
     const char *at;
 
-    if (!read_text("/proc/meminfo", text, sizeof text) || (at = strstr(text, "MemAvailable:")) == NULL)
+    if (!read_text("/proc/meminfo", text, sizeof text) ||
+        (at = strstr(text, "MemAvailable:")) == NULL)
         return UINT64_MAX;
     return strtoull(at + strlen("MemAvailable:"), NULL, 10) << 10;
 }

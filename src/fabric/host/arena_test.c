@@ -23,7 +23,8 @@ static void extents_lie_apart_on_huge_page_boundaries(void **state)
     uint64_t b = gwi_arena_reserve(&arena, GWI_EXTENT_ALIGN + 1);
     uint64_t c = gwi_arena_reserve(&arena, 1);
 
-    assert_true(a % GWI_EXTENT_ALIGN == 0 && b % GWI_EXTENT_ALIGN == 0 && c % GWI_EXTENT_ALIGN == 0);
+    assert_true(a % GWI_EXTENT_ALIGN == 0 && b % GWI_EXTENT_ALIGN == 0 &&
+                c % GWI_EXTENT_ALIGN == 0);
     assert_true(b >= a + 1 && c >= b + GWI_EXTENT_ALIGN + 1);
 }
 

@@ -13,7 +13,13 @@
 gwi_hello gwi_hello_of(const gwi_job *job, uint64_t layout)
 {
     return (gwi_hello){
-        MAGIC, layout, job->size, job->rank, job->node_size, (int32_t)getpid(), gwi_process_start(getpid()),
+        MAGIC,
+        layout,
+        job->size,
+        job->rank,
+        job->node_size,
+        (int32_t)getpid(),
+        gwi_process_start(getpid()),
     };
 }
 
@@ -22,7 +28,8 @@ gwi_obituary gwi_obituary_of(int rank, pid_t pid)
     return (gwi_obituary){OBITUARY_MAGIC, rank, (int32_t)pid};
 }
 
-int gwi_obituary_read(const gwi_hello *mine, const void *packet, size_t n_bytes, gwi_obituary *ret_obituary)
+int gwi_obituary_read(const gwi_hello *mine, const void *packet, size_t n_bytes,
+                      gwi_obituary *ret_obituary)
 {
     gwi_obituary o;
 
@@ -44,32 +51,41 @@ int gwi_hello_read(const gwi_hello *mine, const void *packet, size_t n_bytes, pi
     if (n_bytes == sizeof h)
         memcpy(&h, packet, sizeof h);
     if (h.magic != mine->magic || h.layout != mine->layout) {
-        snprintf(why, room, "it runs another version of Godwit than process %d, which gathers the job", mine->pid);
+        snprintf(why, room,
+                 "it runs another version of Godwit than process %d, which gathers the job",
+                 mine->pid);
         return 0;
     }
     *ret_hello = h;
     why[0] = '\0';
     if (h.pid != sender)
-        snprintf(why, room, "it lives in another PID namespace (container) than process %d; run the job "
-                 "in one container", mine->pid);
+        snprintf(why, room,
+                 "it lives in another PID namespace (container) than process %d; run the job "
+                 "in one container",
+                 mine->pid);
     else if (h.size != mine->size)
-        snprintf(why, room, "it says that the job has %d processes, process %d says %d", h.size, mine->pid,
-                 mine->size);
+        snprintf(why, room, "it says that the job has %d processes, process %d says %d", h.size,
+                 mine->pid, mine->size);
     else if (h.node_size != mine->node_size)
-        snprintf(why, room, "it says that a node has %d processes, process %d says %d", h.node_size, mine->pid,
-                 mine->node_size);
+        snprintf(why, room, "it says that a node has %d processes, process %d says %d", h.node_size,
+                 mine->pid, mine->node_size);
     else if (h.rank < -1 || h.rank >= mine->size)
-        snprintf(why, room, "it says that it is rank %d; ranks go from 0 to %d", h.rank, mine->size - 1);
+        snprintf(why, room, "it says that it is rank %d; ranks go from 0 to %d", h.rank,
+                 mine->size - 1);
     return why[0] == '\0';
 }
 
 static int broken(pid_t gatherer, const char *fault)
 {
-    return gwi_fail(GW_EBROKEN, "process %d, which gathers the job, gave an answer that makes no sense: %s; use one "
-                    "version of Godwit for all processes of a job", (int)gatherer, fault);
+    return gwi_fail(
+        GW_EBROKEN,
+        "process %d, which gathers the job, gave an answer that makes no sense: %s; use one "
+        "version of Godwit for all processes of a job",
+        (int)gatherer, fault);
 }
 
-static int read_welcome(const gwi_hello *mine, const gwi_answer *a, int has_descriptor, pid_t gatherer)
+static int read_welcome(const gwi_hello *mine, const gwi_answer *a, int has_descriptor,
+                        pid_t gatherer)
 {
     if (a->rank < 0 || a->rank >= mine->size || (mine->rank >= 0 && a->rank != mine->rank))
         return broken(gatherer, "a rank that cannot be ours");

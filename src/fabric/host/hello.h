@@ -51,7 +51,8 @@ gwi_hello gwi_hello_of(const gwi_job *job, uint64_t layout);
 gwi_obituary gwi_obituary_of(int rank, pid_t pid);
 
 /* Whether the packet is an obituary of a rank of this job. */
-int gwi_obituary_read(const gwi_hello *mine, const void *packet, size_t n_bytes, gwi_obituary *ret_obituary);
+int gwi_obituary_read(const gwi_hello *mine, const void *packet, size_t n_bytes,
+                      gwi_obituary *ret_obituary);
 
 /* Read a hello that process `sender` sent to the one that says `mine`.  Returns 1,
  * or 0 and writes why it cannot take part into `why`; then `*ret_hello` is only

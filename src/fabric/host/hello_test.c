@@ -86,15 +86,23 @@ static void an_answer_that_makes_no_sense_is_an_error_that_names_the_gatherer(vo
     static const struct {
         int my_rank, status, rank, has_descriptor;
     } cases[] = {
-        {1, 0, 0, 0},  {1, 3, 0, 1},  {1, -9999, 0, 0}, {1, INT32_MIN, 0, 0}, {1, GWI_NOTED, SIZE, 0},
-        {1, GWI_NOTED, -2, 0},        {1, GWI_WELCOME, 1, 0},                 {1, GWI_WELCOME, 2, 1},
-        {-1, GWI_WELCOME, SIZE, 1},   {-1, GWI_WELCOME, -1, 1},
+        {1, 0, 0, 0},
+        {1, 3, 0, 1},
+        {1, -9999, 0, 0},
+        {1, INT32_MIN, 0, 0},
+        {1, GWI_NOTED, SIZE, 0},
+        {1, GWI_NOTED, -2, 0},
+        {1, GWI_WELCOME, 1, 0},
+        {1, GWI_WELCOME, 2, 1},
+        {-1, GWI_WELCOME, SIZE, 1},
+        {-1, GWI_WELCOME, -1, 1},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         gwi_fail(GW_EINVAL, "nothing yet");
-        assert_int_equal(answer(cases[i].my_rank, cases[i].status, cases[i].rank, cases[i].has_descriptor),
-                         GW_EBROKEN);
+        assert_int_equal(
+            answer(cases[i].my_rank, cases[i].status, cases[i].rank, cases[i].has_descriptor),
+            GW_EBROKEN);
         assert_non_null(strstr(gw_last_error(), "4711"));
     }
 }

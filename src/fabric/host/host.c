@@ -23,10 +23,10 @@
 
 /* Differently built programs must refuse each other: the number changes with
  * whatever two processes must agree on. */
-#define LAYOUT                                                                                     \
-    (FORMAT << 56 | (uint64_t)GWI_LINE << 48 | (uint64_t)GWI_N_LANES << 40                         \
-     | (uint64_t)sizeof(gwi_host_header) << 24 | (uint64_t)sizeof(gwi_seat) << 8                   \
-     | (uint64_t)sizeof(gwi_table) >> 4)
+#define LAYOUT                                                                   \
+    (FORMAT << 56 | (uint64_t)GWI_LINE << 48 | (uint64_t)GWI_N_LANES << 40 |     \
+     (uint64_t)sizeof(gwi_host_header) << 24 | (uint64_t)sizeof(gwi_seat) << 8 | \
+     (uint64_t)sizeof(gwi_table) >> 4)
 
 static uint64_t tables_at(int size)
 {
@@ -94,7 +94,8 @@ static int watch_others(gwi_host *host)
         if (err < 0)
             return err;
         if (err == 1 && gwi_host_fate(host, rank) != GWI_LEFT)
-            return gwi_fail(GW_EPEER, "rank %d (process %d) died while the job was joining", seat->rank, seat->pid);
+            return gwi_fail(GW_EPEER, "rank %d (process %d) died while the job was joining",
+                            seat->rank, seat->pid);
     }
     return 0;
 }
@@ -106,21 +107,24 @@ static int file_is_sound(int fd, uint64_t n_bytes)
     struct stat st;
     int seals = fcntl(fd, F_GET_SEALS);
 
-    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(fd, &st) == 0 && (uint64_t)st.st_size >= n_bytes;
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(fd, &st) == 0 &&
+           (uint64_t)st.st_size >= n_bytes;
 }
 
 /* Whether its header is one that we understand. */
 static int header_is_sound(const gwi_host_header *h)
 {
-    return h->magic == MAGIC && h->layout == LAYOUT && h->size >= 1 && h->size <= GWI_HOST_MAX
-           && h->node_size >= 1 && h->node_size <= h->size
-           && h->file_bytes == whole_bytes(h->size, gwi_place_of(0, h->size, h->node_size).nodes);
+    return h->magic == MAGIC && h->layout == LAYOUT && h->size >= 1 && h->size <= GWI_HOST_MAX &&
+           h->node_size >= 1 && h->node_size <= h->size &&
+           h->file_bytes == whole_bytes(h->size, gwi_place_of(0, h->size, h->node_size).nodes);
 }
 
 static int foreign_file(void)
 {
-    return gwi_fail(GW_EDISAGREE, "the job's shared memory was made by another version of Godwit; use one version for "
-                    "all processes of a job");
+    return gwi_fail(
+        GW_EDISAGREE,
+        "the job's shared memory was made by another version of Godwit; use one version for "
+        "all processes of a job");
 }
 
 int gwi_host_map(gwi_host *host)
@@ -172,8 +176,8 @@ int gwi_host_open(const gwi_job *job, uint64_t private_bytes, gwi_host **ret_hos
     int rank, err;
 
     if (job->size > GWI_HOST_MAX)
-        return gwi_fail(GW_EINVAL, "size is %d; one machine holds at most %d processes of a job", job->size,
-                        GWI_HOST_MAX);
+        return gwi_fail(GW_EINVAL, "size is %d; one machine holds at most %d processes of a job",
+                        job->size, GWI_HOST_MAX);
     gwi_host *host = calloc(1, sizeof *host);
     if (host == NULL)
         return gwi_fail(GW_ENOMEM, "joining a job of %d processes", job->size);
@@ -284,14 +288,16 @@ int gwi_host_check(gwi_host *host)
     pthread_mutex_unlock(&host->lock);
     if (dead < 0)
         return 0;
-    return gwi_fail(GW_EPEER, "rank %d (process %d) died", host->seats[dead].rank, host->seats[dead].pid);
+    return gwi_fail(GW_EPEER, "rank %d (process %d) died", host->seats[dead].rank,
+                    host->seats[dead].pid);
 }
 
 /* the ledger */
 
 void gwi_host_print_ledger(gwi_host *host, FILE *to)
 {
-    static const char *const fates[] = {[GWI_HERE] = NULL, [GWI_LEFT] = "has left", [GWI_DEAD] = "died"};
+    static const char *const fates[] = {
+        [GWI_HERE] = NULL, [GWI_LEFT] = "has left", [GWI_DEAD] = "died"};
     int n = host->place.size;
     gwi_ledger_row *rows = calloc((size_t)n, sizeof *rows);
 
@@ -300,7 +306,10 @@ void gwi_host_print_ledger(gwi_host *host, FILE *to)
     for (int rank = 0; rank < n; rank++) {
         gwi_seat *seat = &host->seats[rank];
         rows[rank] = (gwi_ledger_row){
-            .rank = seat->rank, .pid = seat->pid, .fate = fates[(unsigned)gwi_host_fate(host, rank) % 3], .entry = &seat->entry,
+            .rank = seat->rank,
+            .pid = seat->pid,
+            .fate = fates[(unsigned)gwi_host_fate(host, rank) % 3],
+            .entry = &seat->entry,
         };
     }
     gwi_ledger_print(to, rows, n);
@@ -321,7 +330,8 @@ void gwi_host_barrier_arrive(gwi_host *host)
         host->barrier++;
         atomic_store_explicit(&me->barriers, host->barrier, memory_order_relaxed);
         /* What we did before is seen by those who see the barrier complete. */
-        uint64_t before = atomic_fetch_add_explicit(&host->header->arrivals, 1, memory_order_seq_cst);
+        uint64_t before = atomic_fetch_add_explicit(&host->header->arrivals, 1,
+                                                    memory_order_seq_cst);
         if (before + 1 == host->barrier * size)
             for (int rank = 0; rank < host->place.size; rank++)
                 gwi_host_ring(host, rank, GWI_LANE_WORLD);
@@ -331,8 +341,8 @@ void gwi_host_barrier_arrive(gwi_host *host)
 
 int gwi_host_barrier_done(gwi_host *host)
 {
-    return atomic_load_explicit(&host->header->arrivals, memory_order_acquire)
-           >= host->barrier * (uint64_t)host->place.size;
+    return atomic_load_explicit(&host->header->arrivals, memory_order_acquire) >=
+           host->barrier * (uint64_t)host->place.size;
 }
 
 int gwi_host_barrier_missing(gwi_host *host, int *ret_ranks, int n_max)
@@ -340,7 +350,8 @@ int gwi_host_barrier_missing(gwi_host *host, int *ret_ranks, int n_max)
     int n = 0;
 
     for (int rank = 0; rank < host->place.size; rank++)
-        if (atomic_load_explicit(&host->seats[rank].barriers, memory_order_relaxed) < host->barrier) {
+        if (atomic_load_explicit(&host->seats[rank].barriers, memory_order_relaxed) <
+            host->barrier) {
             if (n < n_max)
                 ret_ranks[n] = rank;
             n++;
@@ -359,7 +370,8 @@ static gwi_segment_tail *tail_of(const gwi_segment *segment)
 
 static int map_segment(const gwi_host *host, gwi_segment *segment)
 {
-    int err = gwi_arena_map(host->fd, segment->offset, segment->n_bytes + TAIL_BYTES, &segment->base);
+    int err = gwi_arena_map(host->fd, segment->offset, segment->n_bytes + TAIL_BYTES,
+                            &segment->base);
 
     if (err == 0)
         atomic_fetch_add_explicit(&tail_of(segment)->users, 1, memory_order_relaxed);
@@ -377,7 +389,6 @@ void gwi_host_segment_close(gwi_host *host, gwi_segment *segment)
         gwi_arena_release(host->fd, segment->offset, whole);
     *segment = (gwi_segment){0};
 }
-
 
 static void ring_node(const gwi_host *host)
 {
@@ -410,8 +421,8 @@ static int follow(gwi_host *host, const gwi_table *table, gwi_segment *segment)
     int leader = host->seats[host->place.node * host->place.node_size].rank;
 
     if (table->err < 0)
-        return gwi_fail(table->err, "rank %d could not make a segment of %zu bytes for node %d", leader,
-                        segment->n_bytes, host->place.node);
+        return gwi_fail(table->err, "rank %d could not make a segment of %zu bytes for node %d",
+                        leader, segment->n_bytes, host->place.node);
     if (table->n_bytes != segment->n_bytes)
         return gwi_fail(GW_EDISAGREE, "rank %d asks for a segment of %zu bytes, rank %d for %llu",
                         host->seats[host->place.rank].rank, segment->n_bytes, leader,
@@ -427,7 +438,8 @@ static int map_locked(gwi_host *host, gwi_table *table)
 
     if (!leads && atomic_load_explicit(&table->round, memory_order_acquire) < host->round)
         return 0;
-    host->segment_err = leads ? lead(host, table, &host->segment) : follow(host, table, &host->segment);
+    host->segment_err = leads ? lead(host, table, &host->segment)
+                              : follow(host, table, &host->segment);
     if (host->segment_err < 0)
         atomic_store_explicit(&table->failed[host->round % 2], host->round, memory_order_relaxed);
     atomic_fetch_add_explicit(&table->finished, 1, memory_order_seq_cst);
@@ -444,8 +456,10 @@ static int finish_locked(gwi_host *host, gwi_table *table, gwi_segment *ret_segm
     if (atomic_load_explicit(&table->finished, memory_order_acquire) < all)
         return 0;
     int err = host->segment_err;
-    if (err == 0 && atomic_load_explicit(&table->failed[host->round % 2], memory_order_relaxed) == host->round)
-        err = gwi_fail(GW_EDISAGREE, "another process of node %d could not map the segment of %zu bytes",
+    if (err == 0 &&
+        atomic_load_explicit(&table->failed[host->round % 2], memory_order_relaxed) == host->round)
+        err = gwi_fail(GW_EDISAGREE,
+                       "another process of node %d could not map the segment of %zu bytes",
                        host->place.node, host->segment.n_bytes);
     if (err < 0)
         gwi_host_segment_close(host, &host->segment);

@@ -104,12 +104,12 @@ typedef struct gwi_host {
     int *pidfds; /* by rank; -1: known to have ended, or ourselves */
     /* under `lock` */
     pthread_mutex_t lock;
-    uint64_t barrier;  /* the one we are in or were in last */
-    uint64_t round;    /* at our node's table, the one we are in or were in last */
+    uint64_t barrier; /* the one we are in or were in last */
+    uint64_t round;   /* at our node's table, the one we are in or were in last */
     enum { GWI_NOT_OPENING, GWI_MAPPING, GWI_FINISHING } opening;
     gwi_segment segment; /* being opened */
     int segment_err;     /* why that failed here */
-    int dead;          /* a rank found dead, or -1 */
+    int dead;            /* a rank found dead, or -1 */
 } gwi_host;
 
 /* Collective: meet the others, map the file.  `private_bytes` of the file are

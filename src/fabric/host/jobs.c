@@ -44,8 +44,8 @@ static void note_deaths(gwi_host *host)
     for (int rank = 0; rank < host->place.size; rank++) {
         gwi_seat *seat = &host->seats[rank];
         int32_t here = GWI_HERE;
-        if (gwi_host_fate(host, rank) == GWI_HERE && gwi_process_start(seat->pid) != seat->start
-            && atomic_compare_exchange_strong(&seat->fate, &here, GWI_DEAD))
+        if (gwi_host_fate(host, rank) == GWI_HERE && gwi_process_start(seat->pid) != seat->start &&
+            atomic_compare_exchange_strong(&seat->fate, &here, GWI_DEAD))
             gwi_crowd_forget(&host->header->crowd);
     }
 }
@@ -62,8 +62,9 @@ static void show_host(struct search *s, gwi_host *host)
     note_deaths(host);
     gwi_host_print_ledger(host, to);
     fclose(to);
-    snprintf(title, sizeof title, "job %.200s: %d %s here, %d %s", host->header->job, host->place.size,
-             host->place.size == 1 ? "rank" : "ranks", host->place.nodes, host->place.nodes == 1 ? "node" : "nodes");
+    snprintf(title, sizeof title, "job %.200s: %d %s here, %d %s", host->header->job,
+             host->place.size, host->place.size == 1 ? "rank" : "ranks", host->place.nodes,
+             host->place.nodes == 1 ? "node" : "nodes");
     s->show(s->ctx, title, table);
     free(table);
 }

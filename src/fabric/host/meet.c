@@ -37,7 +37,7 @@ struct meeting {
     int listener;
     struct guest *guests; /* [0] is the gatherer itself, fd -1 */
     int n_guests;
-    gwi_obituary ended; /* rank -1: nobody has */
+    gwi_obituary ended;                    /* rank -1: nobody has */
     char refused[2 * GWI_HELLO_WHY_BYTES]; /* the last one sent away, and why */
 };
 
@@ -48,8 +48,9 @@ static socklen_t name_of(const char *job_name, struct sockaddr_un *ret_name)
     uint64_t b = gwi_hash_bytes(job_name, strlen(job_name), 2);
 
     *ret_name = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int n = snprintf(ret_name->sun_path + 1, sizeof ret_name->sun_path - 1, "godwit-%u-%016llx%016llx",
-                     (unsigned)getuid(), (unsigned long long)a, (unsigned long long)b);
+    int n = snprintf(ret_name->sun_path + 1, sizeof ret_name->sun_path - 1,
+                     "godwit-%u-%016llx%016llx", (unsigned)getuid(), (unsigned long long)a,
+                     (unsigned long long)b);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
@@ -117,7 +118,8 @@ static int take_descriptor(struct msghdr *message)
 
 /* As gwi_answer_read(), or 0 if the other side has gone.  With GWI_WELCOME the
  * caller owns `*ret_fd`. */
-static int receive_answer(int from, const gwi_hello *mine, pid_t gatherer, gwi_answer *ret_answer, int *ret_fd)
+static int receive_answer(int from, const gwi_hello *mine, pid_t gatherer, gwi_answer *ret_answer,
+                          int *ret_fd)
 {
     union {
         struct cmsghdr align;
@@ -125,8 +127,10 @@ static int receive_answer(int from, const gwi_hello *mine, pid_t gatherer, gwi_a
     } control = {0};
     char packet[sizeof(gwi_answer) + 1]; /* one more shows that it is too long */
     struct iovec part = {packet, sizeof packet};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1,
-                             .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
     ssize_t n = recvmsg(from, &message, MSG_CMSG_CLOEXEC);
 
     if (n <= 0)
@@ -182,7 +186,8 @@ static void refuse(struct meeting *m, int fd, pid_t pid, int rank, const char *w
     gwi_answer answer = {.status = GW_EDISAGREE};
 
     if (rank >= 0)
-        snprintf(m->refused, sizeof m->refused, "rank %d (process %d) was refused: %s", rank, (int)pid, why);
+        snprintf(m->refused, sizeof m->refused, "rank %d (process %d) was refused: %s", rank,
+                 (int)pid, why);
     else
         snprintf(m->refused, sizeof m->refused, "process %d was refused: %s", (int)pid, why);
     snprintf(answer.text, sizeof answer.text, "%s", m->refused);
@@ -203,8 +208,8 @@ static void admit(struct meeting *m)
     if (fd < 0)
         return;
     struct pollfd p = {fd, POLLIN, 0};
-    if (!peer_is_same_user(fd, &who) || poll(&p, 1, 1000) != 1
-        || (n = recv(fd, packet, sizeof packet, MSG_DONTWAIT)) <= 0) {
+    if (!peer_is_same_user(fd, &who) || poll(&p, 1, 1000) != 1 ||
+        (n = recv(fd, packet, sizeof packet, MSG_DONTWAIT)) <= 0) {
         close(fd);
         return;
     }
@@ -212,7 +217,8 @@ static void admit(struct meeting *m)
         close(fd);
         return;
     }
-    if (!gwi_hello_read(&m->hello, packet, (size_t)n, who.pid, &hello, why) || came_already(m, &hello, why)) {
+    if (!gwi_hello_read(&m->hello, packet, (size_t)n, who.pid, &hello, why) ||
+        came_already(m, &hello, why)) {
         refuse(m, fd, who.pid, hello.rank, why);
         return;
     }
@@ -224,8 +230,10 @@ static void admit(struct meeting *m)
 static int gone(const struct guest *g)
 {
     if (g->rank >= 0)
-        return gwi_fail(GW_EPEER, "rank %d (process %d) ended while the job was joining", g->rank, g->hello.pid);
-    return gwi_fail(GW_EPEER, "process %d ended while the job was joining, before it had a rank", g->hello.pid);
+        return gwi_fail(GW_EPEER, "rank %d (process %d) ended while the job was joining", g->rank,
+                        g->hello.pid);
+    return gwi_fail(GW_EPEER, "process %d ended while the job was joining, before it had a rank",
+                    g->hello.pid);
 }
 
 static int timed_out(const struct meeting *m)
@@ -233,9 +241,11 @@ static int timed_out(const struct meeting *m)
     char missing[512];
 
     list_missing(m, missing, sizeof missing);
-    return gwi_fail(GW_ETIMEOUT, "%s did not join within %g s%s%s; start all %d processes of the job, or "
-                    "raise GODWIT_TIMEOUT", missing, (double)m->job->timeout_ns / 1e9,
-                    m->refused[0] != '\0' ? "; " : "", m->refused, m->job->size);
+    return gwi_fail(GW_ETIMEOUT,
+                    "%s did not join within %g s%s%s; start all %d processes of the job, or "
+                    "raise GODWIT_TIMEOUT",
+                    missing, (double)m->job->timeout_ns / 1e9, m->refused[0] != '\0' ? "; " : "",
+                    m->refused, m->job->size);
 }
 
 /* Wait until all guests are here. */
@@ -262,8 +272,8 @@ static int gather(struct meeting *m)
         if (ready > 0 && err == 0 && polls[0].revents != 0)
             admit(m);
         if (err == 0 && m->ended.rank >= 0)
-            err = gwi_fail(GW_EPEER, "rank %d (process %d) ended before it joined the job", m->ended.rank,
-                           m->ended.pid);
+            err = gwi_fail(GW_EPEER, "rank %d (process %d) ended before it joined the job",
+                           m->ended.rank, m->ended.pid);
     }
     free(polls);
     return err;
@@ -313,7 +323,8 @@ static void tell_guests(const struct meeting *m, int err, int fd)
     }
 }
 
-static int be_gatherer(struct meeting *m, gwi_meet_prepare *prepare, void *ctx, int *ret_rank, int *ret_fd)
+static int be_gatherer(struct meeting *m, gwi_meet_prepare *prepare, void *ctx, int *ret_rank,
+                       int *ret_fd)
 {
     int fd = -1, err;
 
@@ -340,9 +351,11 @@ static int be_gatherer(struct meeting *m, gwi_meet_prepare *prepare, void *ctx, 
 static int gatherer_gone(pid_t pid, int rank)
 {
     if (rank >= 0)
-        return gwi_fail(GW_EPEER, "rank %d (process %d), which gathered the job, ended while it was joining",
+        return gwi_fail(GW_EPEER,
+                        "rank %d (process %d), which gathered the job, ended while it was joining",
                         rank, (int)pid);
-    return gwi_fail(GW_EPEER, "process %d, which gathered the job, ended while it was joining", (int)pid);
+    return gwi_fail(GW_EPEER, "process %d, which gathered the job, ended while it was joining",
+                    (int)pid);
 }
 
 /* Returns GW_EAGAIN if the gatherer went before it noted us: there may be another. */
@@ -353,8 +366,10 @@ static int be_guest(struct meeting *m, int fd, int *ret_rank, int *ret_fd)
     struct ucred gatherer;
 
     if (!peer_is_same_user(fd, &gatherer))
-        return gwi_fail(GW_EPEER, "the name of this job is held by process %d of user %d; choose another "
-                        "job name", (int)gatherer.pid, (int)gatherer.uid);
+        return gwi_fail(GW_EPEER,
+                        "the name of this job is held by process %d of user %d; choose another "
+                        "job name",
+                        (int)gatherer.pid, (int)gatherer.uid);
     if (send(fd, &m->hello, sizeof m->hello, MSG_NOSIGNAL) != (ssize_t)sizeof m->hello)
         return GW_EAGAIN;
     /* The gatherer came first and so gives up first, with the better sentence. */
@@ -374,8 +389,11 @@ static int be_guest(struct meeting *m, int fd, int *ret_rank, int *ret_fd)
         }
         int err = look_around(m);
         if (err == GW_ETIMEOUT)
-            return gwi_fail(err, "the job was not complete within %g s; process %d gathers it and knows who is "
-                            "missing", (double)m->job->timeout_ns / 1e9, (int)gatherer.pid);
+            return gwi_fail(
+                err,
+                "the job was not complete within %g s; process %d gathers it and knows who is "
+                "missing",
+                (double)m->job->timeout_ns / 1e9, (int)gatherer.pid);
         if (err < 0)
             return err;
     }
@@ -402,7 +420,8 @@ static int find_role(struct meeting *m, int *ret_socket)
         }
         /* Refused: bound but not listening yet, or just closed. */
         int refused = errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR;
-        int err = refused ? look_around(m) : gwi_fail_errno("meeting the other processes of the job");
+        int err = refused ? look_around(m)
+                          : gwi_fail_errno("meeting the other processes of the job");
         close(fd);
         if (err == GW_ETIMEOUT)
             return gwi_fail(err, "the job's meeting point did not answer within %g s",
@@ -413,8 +432,8 @@ static int find_role(struct meeting *m, int *ret_socket)
     }
 }
 
-int gwi_meet(const gwi_job *job, uint64_t layout, gwi_meet_prepare *prepare, void *ctx, int *ret_rank,
-             int *ret_fd)
+int gwi_meet(const gwi_job *job, uint64_t layout, gwi_meet_prepare *prepare, void *ctx,
+             int *ret_rank, int *ret_fd)
 {
     struct meeting m = {
         .job = job,
@@ -439,7 +458,8 @@ int gwi_meet(const gwi_job *job, uint64_t layout, gwi_meet_prepare *prepare, voi
         if (role < 0)
             return role;
         m.listener = fd;
-        err = role == 1 ? be_gatherer(&m, prepare, ctx, ret_rank, ret_fd) : be_guest(&m, fd, ret_rank, ret_fd);
+        err = role == 1 ? be_gatherer(&m, prepare, ctx, ret_rank, ret_fd)
+                        : be_guest(&m, fd, ret_rank, ret_fd);
         close(fd);
     } while (err == GW_EAGAIN);
     return err;
@@ -457,8 +477,9 @@ int gwi_meet_tell_end(const char *job_name, int rank, pid_t pid)
 
     if (fd < 0)
         return 0;
-    int told = connect(fd, (const struct sockaddr *)&name, name_bytes) == 0 && peer_is_same_user(fd, &who)
-               && send(fd, &obituary, sizeof obituary, MSG_NOSIGNAL) == (ssize_t)sizeof obituary;
+    int told = connect(fd, (const struct sockaddr *)&name, name_bytes) == 0 &&
+               peer_is_same_user(fd, &who) &&
+               send(fd, &obituary, sizeof obituary, MSG_NOSIGNAL) == (ssize_t)sizeof obituary;
     close(fd);
     return told;
 }

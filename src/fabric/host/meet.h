@@ -31,8 +31,8 @@ typedef int gwi_meet_prepare(void *ctx, const gwi_attendee *all, int n, int *ret
 
 /* Collective.  `layout` must be the same number in all: what each of them will
  * make of the descriptor.  On success the caller owns `*ret_fd`. */
-int gwi_meet(const gwi_job *job, uint64_t layout, gwi_meet_prepare *prepare, void *ctx, int *ret_rank,
-             int *ret_fd);
+int gwi_meet(const gwi_job *job, uint64_t layout, gwi_meet_prepare *prepare, void *ctx,
+             int *ret_rank, int *ret_fd);
 
 /* For launchers: tell whoever gathers the job of this name that a rank has ended,
  * so that nobody waits for it.  Returns 1 if somebody was told. */

@@ -171,8 +171,9 @@ static socklen_t meeting_point(const struct processes *all, struct sockaddr_un *
     size_t n = strlen(all->job);
 
     *ret_name = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int length = snprintf(ret_name->sun_path + 1, sizeof ret_name->sun_path - 1, "godwit-%u-%016llx%016llx",
-                          (unsigned)getuid(), (unsigned long long)gwi_hash_bytes(all->job, n, 1),
+    int length = snprintf(ret_name->sun_path + 1, sizeof ret_name->sun_path - 1,
+                          "godwit-%u-%016llx%016llx", (unsigned)getuid(),
+                          (unsigned long long)gwi_hash_bytes(all->job, n, 1),
                           (unsigned long long)gwi_hash_bytes(all->job, n, 2));
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
@@ -241,7 +242,8 @@ static void answer_oddly(const struct processes *all, const gwi_answer *answer, 
     REQUIRE(recv(fd, &hello, sizeof hello, 0) == 0); /* it goes away */
 }
 
-static void meet_an_odd_gatherer(const struct processes *all, int rank, const gwi_answer *answer, size_t n_bytes)
+static void meet_an_odd_gatherer(const struct processes *all, int rank, const gwi_answer *answer,
+                                 size_t n_bytes)
 {
     gwi_job job = job_of(all, rank, all->n);
     int got = -1, fd = -1;
@@ -267,7 +269,8 @@ static void odd_length(const struct processes *all, int rank)
 
 static void welcome_without_a_file(const struct processes *all, int rank)
 {
-    meet_an_odd_gatherer(all, rank, &(gwi_answer){.status = GWI_WELCOME, .rank = 1}, sizeof(gwi_answer));
+    meet_an_odd_gatherer(all, rank, &(gwi_answer){.status = GWI_WELCOME, .rank = 1},
+                         sizeof(gwi_answer));
 }
 
 static void an_answer_that_makes_no_sense_ends_the_joining(void **state)

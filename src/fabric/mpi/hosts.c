@@ -42,7 +42,8 @@ gwi_host_id gwi_host_id_get(void)
 /* Number the hosts, and the ranks inside them. */
 static int number(gwi_hosts *h, const gwi_host_id *ids)
 {
-    int *count = calloc((size_t)h->size, sizeof *count), *first = calloc((size_t)h->size, sizeof *first);
+    int *count = calloc((size_t)h->size, sizeof *count),
+        *first = calloc((size_t)h->size, sizeof *first);
 
     if (count != NULL && first != NULL)
         for (int rank = 0; rank < h->size; rank++) {
@@ -90,7 +91,8 @@ int gwi_hosts_init(gwi_hosts *h, const gwi_host_id *ids, int size, int rank, int
     h->index = calloc((size_t)size, sizeof *h->index);
     h->here = calloc((size_t)size, sizeof *h->here);
     h->places = calloc((size_t)size, sizeof *h->places);
-    if (h->host == NULL || h->index == NULL || h->here == NULL || h->places == NULL || !number(h, ids)) {
+    if (h->host == NULL || h->index == NULL || h->here == NULL || h->places == NULL ||
+        !number(h, ids)) {
         gwi_hosts_fini(h);
         return gwi_fail(GW_ENOMEM, "joining a job of %d processes", size);
     }

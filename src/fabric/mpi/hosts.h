@@ -17,11 +17,11 @@ typedef struct gwi_host_id {
 
 /* Set at init, then constant. */
 typedef struct gwi_hosts {
-    int size;          /* ranks */
-    int n;             /* hosts */
-    int *host;         /* by rank */
-    int *index;        /* by rank: its number among the ranks of its host */
-    int *here;         /* the ranks of our host, by index */
+    int size;   /* ranks */
+    int n;      /* hosts */
+    int *host;  /* by rank */
+    int *index; /* by rank: its number among the ranks of its host */
+    int *here;  /* the ranks of our host, by index */
     int n_here;
     gwi_place *places; /* by rank */
 } gwi_hosts;

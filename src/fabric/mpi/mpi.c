@@ -50,10 +50,10 @@ struct mpi {
     struct far_rank *far_ranks;
     /* under `lock`, as are the lane of notes and the barrier */
     pthread_mutex_t lock;
-    uint64_t barrier;    /* the one we are in or were in last */
-    uint64_t told;       /* that we have told everybody of whom we have to tell */
-    int told_ranks;      /* of the one after it: so many ranks were looked at */
-    uint64_t *reached;   /* by host: the last barrier at which all of it has arrived */
+    uint64_t barrier;  /* the one we are in or were in last */
+    uint64_t told;     /* that we have told everybody of whom we have to tell */
+    int told_ranks;    /* of the one after it: so many ranks were looked at */
+    uint64_t *reached; /* by host: the last barrier at which all of it has arrived */
 };
 
 static struct mpi *self(gwi_fabric *f)
@@ -122,7 +122,8 @@ static int poll_local(struct mpi *m, int lane, int source, gwi_deliver *deliver,
 
     if (m->hosts.n == 1)
         return m->local->ops->poll(m->local, lane, source, deliver, ctx);
-    return m->local->ops->poll(m->local, lane, source < 0 ? source : m->hosts.index[source], deliver_renamed, &r);
+    return m->local->ops->poll(m->local, lane, source < 0 ? source : m->hosts.index[source],
+                               deliver_renamed, &r);
 }
 
 /* notes */
@@ -150,7 +151,8 @@ static int take_note(void *ctx, const gwi_piece *piece)
 /* Returns whether the note has been handed over. */
 static int write_note(struct mpi *m, int peer, const gwi_note *note)
 {
-    gwi_outgoing out = {.peer = peer, .lane = GWI_LANE_NOTES, .bytes = note, .n_bytes = sizeof *note};
+    gwi_outgoing out = {
+        .peer = peer, .lane = GWI_LANE_NOTES, .bytes = note, .n_bytes = sizeof *note};
 
     int err = gwi_post_send(m->post, &out);
     return err < 0 ? err : out.begun;
@@ -159,7 +161,8 @@ static int write_note(struct mpi *m, int peer, const gwi_note *note)
 /* Whether it is us who tells `rank` of our host's arrival. */
 static int ours_to_tell(const struct mpi *m, int rank)
 {
-    return !same_host(m, rank) && m->hosts.index[rank] % m->hosts.n_here == m->hosts.index[m->fabric.place.rank];
+    return !same_host(m, rank) &&
+           m->hosts.index[rank] % m->hosts.n_here == m->hosts.index[m->fabric.place.rank];
 }
 
 static int tell_arrival_locked(struct mpi *m)
@@ -273,7 +276,8 @@ static int may_be_missing(const struct mpi *m, int rank)
     const struct far_rank *r = &m->far_ranks[rank];
     int left = atomic_load_explicit(&r->left, memory_order_acquire);
 
-    return !same_host(m, rank) && m->reached[m->hosts.host[rank]] < m->barrier && !(left && r->barrier >= m->barrier);
+    return !same_host(m, rank) && m->reached[m->hosts.host[rank]] < m->barrier &&
+           !(left && r->barrier >= m->barrier);
 }
 
 static int mpi_barrier_missing(gwi_fabric *f, int *ret_ranks, int n_max)
@@ -339,7 +343,8 @@ static void mpi_print_ledger(gwi_fabric *f, FILE *to)
 
     m->local->ops->print_ledger(m->local, to);
     if (elsewhere > 0)
-        fprintf(to, "\n(%d more %s on other machines)", elsewhere, elsewhere == 1 ? "rank" : "ranks");
+        fprintf(to, "\n(%d more %s on other machines)", elsewhere,
+                elsewhere == 1 ? "rank" : "ranks");
 }
 
 /* segments */
@@ -425,9 +430,11 @@ static int exchange_failed(const struct mpi *m, const gwi_job *job, int err)
 {
     if (err != GW_ETIMEOUT)
         return err;
-    return gwi_fail(err, "not all %d processes of the MPI job joined within %g s; let each of them call godwit.init(), "
-                    "or raise GODWIT_TIMEOUT; rank %d waited", job->size, (double)job->timeout_ns / 1e9,
-                    m->fabric.place.rank);
+    return gwi_fail(err,
+                    "not all %d processes of the MPI job joined within %g s; let each of them call "
+                    "godwit.init(), "
+                    "or raise GODWIT_TIMEOUT; rank %d waited",
+                    job->size, (double)job->timeout_ns / 1e9, m->fabric.place.rank);
 }
 
 /* Give everybody's card to everybody. */
@@ -449,12 +456,17 @@ static int compare(const struct card *all, int size, int rank)
 {
     for (int other = 0; other < size; other++) {
         if (all[other].magic != MAGIC)
-            return gwi_fail(GW_EDISAGREE, "rank %d runs another version of Godwit than rank %d, or another kind of "
-                            "machine; install the same on all machines", other, rank);
+            return gwi_fail(
+                GW_EDISAGREE,
+                "rank %d runs another version of Godwit than rank %d, or another kind of "
+                "machine; install the same on all machines",
+                other, rank);
         if (all[other].node_size != all[rank].node_size)
-            return gwi_fail(GW_EDISAGREE, "rank %d says that a node has %d processes, rank %d says %d; give all the "
-                            "same GODWIT_NODE_SIZE", other, (int)all[other].node_size, rank,
-                            (int)all[rank].node_size);
+            return gwi_fail(
+                GW_EDISAGREE,
+                "rank %d says that a node has %d processes, rank %d says %d; give all the "
+                "same GODWIT_NODE_SIZE",
+                other, (int)all[other].node_size, rank, (int)all[rank].node_size);
     }
     return 0;
 }
@@ -469,8 +481,8 @@ static int find_hosts(struct mpi *m, const gwi_job *job, uint64_t *ret_id)
 
     if (all == NULL || ids == NULL)
         err = gwi_fail(GW_ENOMEM, "joining a job of %d processes", size);
-    else if ((err = gwi_random_entropy(&mine.job, sizeof mine.job)) == 0
-             && (err = exchange(m, job, &mine, all)) == 0 && (err = compare(all, size, rank)) == 0) {
+    else if ((err = gwi_random_entropy(&mine.job, sizeof mine.job)) == 0 &&
+             (err = exchange(m, job, &mine, all)) == 0 && (err = compare(all, size, rank)) == 0) {
         for (int r = 0; r < size; r++)
             ids[r] = all[r].host;
         err = gwi_hosts_init(&m->hosts, ids, size, rank, job->node_size);
@@ -504,9 +516,13 @@ static int check_world(const struct mpi *m, const gwi_job *job, int size)
     if (size == job->size)
         return 0;
     m->shim->version(version, sizeof version);
-    return gwi_fail(GW_EUNSUP, "the launcher says that this job has %d processes, but MPI (%s) found %d: the launcher "
-                    "belongs to another MPI, or there is none; start the job with the mpirun of %s, or on one machine "
-                    "with godwit run -n %d", job->size, version, size, gwi_mpi_name(job->mpi), job->size);
+    return gwi_fail(
+        GW_EUNSUP,
+        "the launcher says that this job has %d processes, but MPI (%s) found %d: the launcher "
+        "belongs to another MPI, or there is none; start the job with the mpirun of %s, or on one "
+        "machine "
+        "with godwit run -n %d",
+        job->size, version, size, gwi_mpi_name(job->mpi), job->size);
 }
 
 static int start(struct mpi *m, const gwi_job *job)
@@ -530,7 +546,9 @@ static int open_rest(struct mpi *m, const gwi_job *job)
     m->fabric.place = m->hosts.places[m->fabric.place.rank];
     m->fabric.places = m->hosts.places;
     m->fabric.entry = m->local->entry;
-    return m->fabric.place.nodes > 1 ? gwi_post_open(m->shim, m->comm, m->epoch, job->size, &m->post) : 0;
+    return m->fabric.place.nodes > 1
+               ? gwi_post_open(m->shim, m->comm, m->epoch, job->size, &m->post)
+               : 0;
 }
 
 int gwi_mpi_open(const gwi_job *job, gwi_fabric **ret_fabric)
@@ -543,8 +561,8 @@ int gwi_mpi_open(const gwi_job *job, gwi_fabric **ret_fabric)
         return gwi_fail(GW_ENOMEM, "joining a job of %d processes", job->size);
     m->fabric.ops = &mpi_ops;
     pthread_mutex_init(&m->lock, NULL);
-    if ((err = start(m, job)) < 0 || (err = find_hosts(m, job, &id)) < 0 || (err = open_local(m, job, id)) < 0
-        || (err = open_rest(m, job)) < 0) {
+    if ((err = start(m, job)) < 0 || (err = find_hosts(m, job, &id)) < 0 ||
+        (err = open_local(m, job, id)) < 0 || (err = open_rest(m, job)) < 0) {
         free_mpi(m);
         return err;
     }

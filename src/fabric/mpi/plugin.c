@@ -95,9 +95,11 @@ static int find_file(gwi_mpi_kind kind, char *path, size_t room)
 
 static int missing(gwi_mpi_kind kind, const char *path)
 {
-    return gwi_fail(GW_EUNSUP, "this process belongs to a job of %s, for which this Godwit has no plugin (%s); "
-                    "build Godwit where %s's mpicc is found",
-                    kinds[kind].name, path, kinds[kind].name);
+    return gwi_fail(
+        GW_EUNSUP,
+        "this process belongs to a job of %s, for which this Godwit has no plugin (%s); "
+        "build Godwit where %s's mpicc is found",
+        kinds[kind].name, path, kinds[kind].name);
 }
 
 int gwi_plugin_find(gwi_mpi_kind kind)
@@ -117,11 +119,15 @@ int gwi_plugin_load(gwi_mpi_kind kind, const struct gwi_mpi_shim **ret_shim)
      * symbols there.  Never closed: MPI does not survive that. */
     void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
     if (library == NULL)
-        return gwi_fail(GW_EUNSUP, "the plugin for %s cannot be loaded: %s; install the %s that Godwit was built "
-                        "with, or build Godwit again", kinds[kind].name, dlerror(), kinds[kind].name);
+        return gwi_fail(
+            GW_EUNSUP,
+            "the plugin for %s cannot be loaded: %s; install the %s that Godwit was built "
+            "with, or build Godwit again",
+            kinds[kind].name, dlerror(), kinds[kind].name);
     const struct gwi_mpi_shim *shim = dlsym(library, "gw_mpi_shim");
     if (shim == NULL || shim->layout != GWI_MPI_SHIM_LAYOUT || shim->size_bytes != sizeof *shim)
-        return gwi_fail(GW_EUNSUP, "the plugin %s belongs to another version of Godwit; install both together",
+        return gwi_fail(GW_EUNSUP,
+                        "the plugin %s belongs to another version of Godwit; install both together",
                         path);
     *ret_shim = shim;
     return 0;
@@ -198,7 +204,9 @@ int gwi_plugin_start(const struct gwi_mpi_shim *shim)
     pthread_mutex_lock(&engine.lock);
     enum gwi_mpi_state state = shim->state();
     if (state == GWI_MPI_FINISHED)
-        err = gwi_fail(GW_ESTATE, "MPI was ended in this process and cannot be started again; join the job before");
+        err = gwi_fail(
+            GW_ESTATE,
+            "MPI was ended in this process and cannot be started again; join the job before");
     else if (state == GWI_MPI_NOT_STARTED)
         err = start_locked(shim);
     pthread_mutex_unlock(&engine.lock);
@@ -208,9 +216,11 @@ int gwi_plugin_start(const struct gwi_mpi_shim *shim)
     if (code != 0)
         return gwi_mpi_failed(shim, code, "asking for its threads");
     if (!all_threads)
-        return gwi_fail(GW_EUNSUP, "MPI was started for calls of one thread only, but Godwit needs "
-                        "MPI_THREAD_MULTIPLE; start it with MPI_Init_thread(), or with mpi4py's default, "
-                        "mpi4py.rc.thread_level = 'multiple'");
+        return gwi_fail(
+            GW_EUNSUP,
+            "MPI was started for calls of one thread only, but Godwit needs "
+            "MPI_THREAD_MULTIPLE; start it with MPI_Init_thread(), or with mpi4py's default, "
+            "mpi4py.rc.thread_level = 'multiple'");
     return 0;
 }
 
@@ -269,7 +279,8 @@ static int make_comm_locked(const struct gwi_mpi_shim *shim, int64_t deadline_ns
     return 0;
 }
 
-int gwi_plugin_comm(const struct gwi_mpi_shim *shim, int64_t deadline_ns, gwi_mpi_comm *ret_comm, int *ret_epoch)
+int gwi_plugin_comm(const struct gwi_mpi_shim *shim, int64_t deadline_ns, gwi_mpi_comm *ret_comm,
+                    int *ret_epoch)
 {
     int err = 0;
 

@@ -37,7 +37,8 @@ int gwi_plugin_start(const struct gwi_mpi_shim *shim);
 /* Our own communicator, made when it is asked for first.  `*ret_epoch` counts the
  * calls; all ranks must call it equally often.  Collective.  GW_ETIMEOUT has no
  * sentence yet. */
-int gwi_plugin_comm(const struct gwi_mpi_shim *shim, int64_t deadline_ns, gwi_mpi_comm *ret_comm, int *ret_epoch);
+int gwi_plugin_comm(const struct gwi_mpi_shim *shim, int64_t deadline_ns, gwi_mpi_comm *ret_comm,
+                    int *ret_epoch);
 
 /* A rank died: ending MPI in order would wait for it. */
 void gwi_plugin_note_death(void);

@@ -8,12 +8,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#define SMALL_FRAME 3968             /* MPIs send what is below 4 KB at once, with its envelope */
-#define MATCHED_EVERY 16             /* frames, or ... */
+#define SMALL_FRAME 3968 /* MPIs send what is below 4 KB at once, with its envelope */
+#define MATCHED_EVERY 16 /* frames, or ... */
 #define MATCHED_BYTES ((size_t)512 << 10)
-#define FLYING_MAX 8                 /* frames of a pair and lane with which MPI still has work */
-#define AHEAD_MAX 4                  /* frames of a pair and lane received before they are wanted */
-#define SPARE_LARGE 16               /* large parcels kept for the next frames: 4 MB */
+#define FLYING_MAX 8   /* frames of a pair and lane with which MPI still has work */
+#define AHEAD_MAX 4    /* frames of a pair and lane received before they are wanted */
+#define SPARE_LARGE 16 /* large parcels kept for the next frames: 4 MB */
 
 /* A frame in memory that MPI may use, in a list. */
 struct parcel {
@@ -122,7 +122,8 @@ static int hand_over(gwi_post *post, struct outbox *box, struct parcel *p, int p
     box->bytes_since_matched += p->n_bytes;
     int matched = box->since_matched >= MATCHED_EVERY || box->bytes_since_matched >= MATCHED_BYTES;
 
-    int code = post->shim->send(post->comm, p->frame, (int)p->n_bytes, peer, post->first_tag + tag, matched, &p->request);
+    int code = post->shim->send(post->comm, p->frame, (int)p->n_bytes, peer, post->first_tag + tag,
+                                matched, &p->request);
     if (code != 0) {
         free(p);
         return gwi_mpi_failed(post->shim, code, "sending");
@@ -224,8 +225,11 @@ static int receive_found(gwi_post *post, struct lane *lane)
     size_t n_bytes = (size_t)lane->found.n_bytes;
 
     if (n_bytes > GWI_WIRE_FRAME)
-        return gwi_fail(GW_EBROKEN, "rank %d sent a frame of %zu bytes by MPI, the longest has %zu; use one version "
-                        "of Godwit for all processes", lane->found.source, n_bytes, (size_t)GWI_WIRE_FRAME);
+        return gwi_fail(
+            GW_EBROKEN,
+            "rank %d sent a frame of %zu bytes by MPI, the longest has %zu; use one version "
+            "of Godwit for all processes",
+            lane->found.source, n_bytes, (size_t)GWI_WIRE_FRAME);
     struct parcel *p = take_parcel(&lane->spare_in, n_bytes);
     if (p == NULL)
         return gwi_fail(GW_ENOMEM, "receiving from rank %d", lane->found.source);
@@ -256,7 +260,8 @@ static int take_in(gwi_post *post, int tag, int source)
 
     while (err == 0 && (source == GWI_MPI_ANY || lane->in[source].n < AHEAD_MAX)) {
         if (!lane->has_found) {
-            int code = post->shim->find(post->comm, source, post->first_tag + tag, &lane->has_found, &lane->found);
+            int code = post->shim->find(post->comm, source, post->first_tag + tag, &lane->has_found,
+                                        &lane->found);
             if (code != 0)
                 return gwi_mpi_failed(post->shim, code, "looking for messages");
             if (!lane->has_found)
@@ -310,7 +315,8 @@ static int note_arrivals(gwi_post *post, struct inbox *box)
 }
 
 /* Deliver the first frame.  Returns 1, 0 or an error. */
-static int deliver_one(gwi_post *post, struct lane *lane, int source, gwi_deliver *deliver, void *ctx)
+static int deliver_one(gwi_post *post, struct lane *lane, int source, gwi_deliver *deliver,
+                       void *ctx)
 {
     struct inbox *box = &lane->in[source];
     struct parcel *p = box->first;
@@ -374,8 +380,8 @@ int gwi_post_arrived(const gwi_post *post, int tag, int source, uint64_t n_frame
 {
     const struct lane *lane = &post->lanes[tag];
 
-    return !atomic_load_explicit(&lane->polled, memory_order_relaxed)
-           || atomic_load_explicit(&lane->in[source].n_arrived, memory_order_acquire) >= n_frames;
+    return !atomic_load_explicit(&lane->polled, memory_order_relaxed) ||
+           atomic_load_explicit(&lane->in[source].n_arrived, memory_order_acquire) >= n_frames;
 }
 
 /* coming and going */
@@ -398,7 +404,8 @@ static void free_post(gwi_post *post)
     free(post);
 }
 
-int gwi_post_open(const struct gwi_mpi_shim *shim, gwi_mpi_comm comm, int epoch, int size, gwi_post **ret_post)
+int gwi_post_open(const struct gwi_mpi_shim *shim, gwi_mpi_comm comm, int epoch, int size,
+                  gwi_post **ret_post)
 {
     gwi_post *post = aligned_alloc(GWI_LINE, sizeof *post);
 

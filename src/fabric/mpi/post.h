@@ -1,10 +1,10 @@
 /* post.h - messages between nodes, by MPI.
  *
  * Messages travel in frames (wire.h), each an MPI message with the lane as its
- * tag (and the epoch, see below).  A frame is a copy: the sender's bytes never lie with MPI, so a message can
- * be abandoned at any moment.  Every so often a frame is sent such that MPI tells
- * when its receiver has found it, and only a few of these may be under way: a
- * receiver that does not look is not flooded, its senders run out of room.
+ * tag (and the epoch, see below).  A frame is a copy: the sender's bytes never lie with MPI, so a
+ * message can be abandoned at any moment.  Every so often a frame is sent such that MPI tells when
+ * its receiver has found it, and only a few of these may be under way: a receiver that does not
+ * look is not flooded, its senders run out of room.
  *
  * A message counts as sent when MPI has no more work with its frames, because MPI
  * works only while it is called: the caller may now sleep.
@@ -22,7 +22,8 @@ typedef struct gwi_post gwi_post;
 
 /* What is left of a world that used the communicator before has other tags: those
  * of another epoch. */
-int gwi_post_open(const struct gwi_mpi_shim *shim, gwi_mpi_comm comm, int epoch, int size, gwi_post **ret_post);
+int gwi_post_open(const struct gwi_mpi_shim *shim, gwi_mpi_comm comm, int epoch, int size,
+                  gwi_post **ret_post);
 
 /* Give MPI until `deadline_ns` to finish what was sent, then free everything but
  * the frames that MPI still holds. */

@@ -10,8 +10,8 @@ _Static_assert(sizeof(MPI_Comm) <= 8 && sizeof(MPI_Request) <= 8 && sizeof(MPI_M
 
 /* Words and handles.  memcpy, since a handle is a number in one MPI and a pointer
  * in another. */
-#define HANDLE(type, name, word_holder)                                                            \
-    type name;                                                                                     \
+#define HANDLE(type, name, word_holder) \
+    type name;                          \
     memcpy(&(name), &(word_holder), sizeof(name))
 
 #define KEEP(name, word_holder) memcpy(&(word_holder), &(name), sizeof(name))
@@ -111,7 +111,8 @@ static int opened(gwi_mpi_comm comm)
     return MPI_Comm_set_errhandler(c, MPI_ERRORS_RETURN);
 }
 
-static int gather(gwi_mpi_comm comm, const void *mine, int n_bytes, void *all, gwi_mpi_request *ret_request)
+static int gather(gwi_mpi_comm comm, const void *mine, int n_bytes, void *all,
+                  gwi_mpi_request *ret_request)
 {
     HANDLE(MPI_Comm, c, comm.word);
     MPI_Request request;
@@ -131,8 +132,8 @@ static int barrier(gwi_mpi_comm comm, gwi_mpi_request *ret_request)
     return err;
 }
 
-static int send_bytes(gwi_mpi_comm comm, const void *bytes, int n_bytes, int peer, int tag, int matched,
-                      gwi_mpi_request *ret_request)
+static int send_bytes(gwi_mpi_comm comm, const void *bytes, int n_bytes, int peer, int tag,
+                      int matched, gwi_mpi_request *ret_request)
 {
     HANDLE(MPI_Comm, c, comm.word);
     MPI_Request request;
@@ -150,8 +151,8 @@ static int find(gwi_mpi_comm comm, int source, int tag, int *ret_yes, gwi_mpi_fo
     MPI_Status status;
 
     *ret_yes = 0;
-    int err = MPI_Improbe(source == GWI_MPI_ANY ? MPI_ANY_SOURCE : source, tag == GWI_MPI_ANY ? MPI_ANY_TAG : tag, c,
-                          ret_yes, &message, &status);
+    int err = MPI_Improbe(source == GWI_MPI_ANY ? MPI_ANY_SOURCE : source,
+                          tag == GWI_MPI_ANY ? MPI_ANY_TAG : tag, c, ret_yes, &message, &status);
     if (err != MPI_SUCCESS || !*ret_yes)
         return err;
     KEEP(message, ret_found->word);

@@ -15,8 +15,12 @@
 #define GWI_MPI_SHIM_LAYOUT 1 /* changes with this header */
 #define GWI_MPI_ANY (-1)      /* any source, any tag */
 
-typedef struct gwi_mpi_comm { uint64_t word; } gwi_mpi_comm;
-typedef struct gwi_mpi_request { uint64_t word; } gwi_mpi_request;
+typedef struct gwi_mpi_comm {
+    uint64_t word;
+} gwi_mpi_comm;
+typedef struct gwi_mpi_request {
+    uint64_t word;
+} gwi_mpi_request;
 
 /* A message that was found and must be received: taken out of the queue, so that
  * no other thread finds it. */
@@ -53,7 +57,8 @@ struct gwi_mpi_shim {
     int (*opened)(gwi_mpi_comm comm);
 
     /* Everybody's `n_bytes` to everybody, in the order of ranks.  Collective. */
-    int (*gather)(gwi_mpi_comm comm, const void *mine, int n_bytes, void *all, gwi_mpi_request *ret_request);
+    int (*gather)(gwi_mpi_comm comm, const void *mine, int n_bytes, void *all,
+                  gwi_mpi_request *ret_request);
 
     /* Done when everybody has called it.  Collective. */
     int (*barrier)(gwi_mpi_comm comm, gwi_mpi_request *ret_request);

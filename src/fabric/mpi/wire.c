@@ -29,7 +29,8 @@ void gwi_wire_write(gwi_outgoing *out, void *ret_frame)
 
     write_head(ret_frame, DATA, out->n_bytes, out->sent);
     if (n > 0)
-        memcpy((unsigned char *)ret_frame + GWI_WIRE_HEAD, (const unsigned char *)out->bytes + out->sent, n);
+        memcpy((unsigned char *)ret_frame + GWI_WIRE_HEAD,
+               (const unsigned char *)out->bytes + out->sent, n);
     out->begun = 1;
     out->sent += n;
 }
@@ -46,25 +47,30 @@ static const char *fault_of(const gwi_wire *wire, uint64_t kind, const gwi_piece
 
     if (kind == ABANDON)
         return rest > 0 && p->total == 0 && p->offset == 0 && p->n_bytes == 0
-                   ? NULL : "it takes back a message that never began";
+                   ? NULL
+                   : "it takes back a message that never began";
     if (kind != DATA)
         return "its kind is unknown";
     if (rest == 0 && p->offset != 0)
         return "it goes on with a message that never began";
     if (rest > 0 && (p->offset != wire->offset || p->total != wire->total))
         return "it does not go on where the message under way stopped";
-    if (p->n_bytes > GWI_WIRE_PART || p->n_bytes > p->total - p->offset || (p->n_bytes == 0 && p->total != 0))
+    if (p->n_bytes > GWI_WIRE_PART || p->n_bytes > p->total - p->offset ||
+        (p->n_bytes == 0 && p->total != 0))
         return "its part does not fit its message";
     return NULL;
 }
 
 static int broken(int source, const char *fault)
 {
-    return gwi_fail(GW_EBROKEN, "rank %d sent a frame by MPI that makes no sense: %s; the job must be started anew",
-                    source, fault);
+    return gwi_fail(
+        GW_EBROKEN,
+        "rank %d sent a frame by MPI that makes no sense: %s; the job must be started anew", source,
+        fault);
 }
 
-int gwi_wire_read(const gwi_wire *wire, int source, const void *frame, size_t n_bytes, gwi_piece *ret_piece)
+int gwi_wire_read(const gwi_wire *wire, int source, const void *frame, size_t n_bytes,
+                  gwi_piece *ret_piece)
 {
     const unsigned char *bytes = frame;
     uint64_t head, offset;

@@ -37,7 +37,8 @@ void gwi_wire_write_abandon(void *ret_frame);
 
 /* Read a frame from `source`.  Returns 0 and a piece, whose bytes lie in the frame,
  * or GW_EBROKEN. */
-int gwi_wire_read(const gwi_wire *wire, int source, const void *frame, size_t n_bytes, gwi_piece *ret_piece);
+int gwi_wire_read(const gwi_wire *wire, int source, const void *frame, size_t n_bytes,
+                  gwi_piece *ret_piece);
 
 /* The piece was taken. */
 void gwi_wire_pass(gwi_wire *wire, const gwi_piece *piece);
@@ -47,7 +48,7 @@ typedef enum gwi_note_kind { GWI_NOTE_BARRIER = 1, GWI_NOTE_LEFT = 2 } gwi_note_
 
 typedef struct gwi_note {
     uint64_t kind;
-    uint64_t barrier;             /* the number of the one at which the host, or the rank, has arrived last */
+    uint64_t barrier; /* the number of the one at which the host, or the rank, has arrived last */
     uint64_t frames[GWI_N_LANES]; /* LEFT: how many it ever sent to the reader on each lane */
 } gwi_note;
 

@@ -10,7 +10,8 @@ enum { SOURCE = 7 };
 /* All frames of a message through a reader; the bytes must be the same. */
 static void pass(gwi_wire *wire, size_t n_bytes)
 {
-    unsigned char *sent = malloc(n_bytes + 1), *got = malloc(n_bytes + 1), *frame = malloc(GWI_WIRE_FRAME);
+    unsigned char *sent = malloc(n_bytes + 1), *got = malloc(n_bytes + 1),
+                  *frame = malloc(GWI_WIRE_FRAME);
     gwi_outgoing out = {.bytes = sent, .n_bytes = n_bytes};
     size_t filled = 0;
 
@@ -117,7 +118,9 @@ static void a_frame_that_makes_no_sense_is_refused(void **state)
         gwi_piece piece = {.source = 42};
         memcpy(frame, &(uint64_t){cases[i].total << 8 | cases[i].kind}, 8);
         memcpy(frame + 8, &cases[i].offset, 8);
-        assert_int_equal(gwi_wire_read(&cases[i].under_way, SOURCE, frame, cases[i].n_bytes, &piece), GW_EBROKEN);
+        assert_int_equal(
+            gwi_wire_read(&cases[i].under_way, SOURCE, frame, cases[i].n_bytes, &piece),
+            GW_EBROKEN);
         assert_non_null(strstr(gw_last_error(), cases[i].word));
         assert_non_null(strstr(gw_last_error(), "rank 7"));
         assert_int_equal(piece.source, 42);

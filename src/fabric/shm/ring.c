@@ -65,8 +65,8 @@ int gwi_ring_giver_valid(const gwi_ring_giver *g)
 {
     uint64_t taken = atomic_load_explicit(&g->ring->taken, memory_order_acquire);
 
-    return g->given % GWI_LINE == 0 && g->given < g->limit && taken <= g->given
-           && g->limit <= taken + g->capacity;
+    return g->given % GWI_LINE == 0 && g->given < g->limit && taken <= g->given &&
+           g->limit <= taken + g->capacity;
 }
 
 /* Whether frame and following head have room (R2). */
@@ -183,9 +183,8 @@ void gwi_ring_taker_init(gwi_ring_taker *t, gwi_ring_shared *ring, uint64_t capa
 
 int gwi_ring_taker_valid(const gwi_ring_taker *t)
 {
-    return t->taken % GWI_LINE == 0 && t->told <= t->taken
-           && t->taken - t->told < t->capacity / 8 + lines(16 + FRAME_BYTES)
-           && t->offset <= t->total;
+    return t->taken % GWI_LINE == 0 && t->told <= t->taken &&
+           t->taken - t->told < t->capacity / 8 + lines(16 + FRAME_BYTES) && t->offset <= t->total;
 }
 
 /* Pass a frame; R3. */
@@ -220,7 +219,8 @@ static struct frame read_frame(const gwi_ring_taker *t, uint64_t head)
     f.length = lines(f.prefix + f.n_bytes);
     f.total = f.kind == MORE ? t->total : f.n_bytes;
     if (f.kind == FIRST) /* what follows a head lies in the same line */
-        f.total = atomic_load_explicit(head_at(t->ring, t->capacity, t->taken) + 1, memory_order_relaxed);
+        f.total = atomic_load_explicit(head_at(t->ring, t->capacity, t->taken) + 1,
+                                       memory_order_relaxed);
     return f;
 }
 
@@ -260,15 +260,18 @@ static const char *fault_of(const gwi_ring_taker *t, const struct frame *f)
 
 static int broken(const gwi_ring_taker *t, int source, uint64_t head, const char *fault)
 {
-    return gwi_fail(GW_EBROKEN, "rank %d sent a frame that makes no sense: %s (head %#" PRIx64 " at byte %" PRIu64
-                    " of its ring); something overwrote the job's shared memory, so the job must be started anew",
+    return gwi_fail(GW_EBROKEN,
+                    "rank %d sent a frame that makes no sense: %s (head %#" PRIx64
+                    " at byte %" PRIu64 " of its ring); something overwrote the job's shared "
+                    "memory, so the job must be started anew",
                     source, fault, head, t->taken & (t->capacity - 1));
 }
 
 int gwi_ring_take(gwi_ring_taker *t, int source, gwi_deliver *deliver, void *ctx, int *ret_room)
 {
     for (;;) {
-        uint64_t head = atomic_load_explicit(head_at(t->ring, t->capacity, t->taken), memory_order_acquire);
+        uint64_t head = atomic_load_explicit(head_at(t->ring, t->capacity, t->taken),
+                                             memory_order_acquire);
 
         if (head == NOTHING)
             return 0;

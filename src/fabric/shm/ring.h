@@ -36,8 +36,9 @@
 #include <stdint.h>
 
 typedef struct gwi_ring_shared {
-    _Alignas(GWI_LINE) _Atomic uint64_t taken; /* written by the taker: bytes taken since the start */
-    _Alignas(GWI_LINE) uint64_t unused[8];     /* keeps a fetched pair of lines apart */
+    _Alignas(
+        GWI_LINE) _Atomic uint64_t taken;  /* written by the taker: bytes taken since the start */
+    _Alignas(GWI_LINE) uint64_t unused[8]; /* keeps a fetched pair of lines apart */
     _Alignas(GWI_LINE) unsigned char data[];
 } gwi_ring_shared;
 
@@ -59,10 +60,10 @@ typedef struct gwi_ring_giver {
 typedef struct gwi_ring_taker {
     gwi_ring_shared *ring; /* NULL: not open yet */
     uint64_t capacity;
-    uint64_t taken;  /* bytes taken since the start */
-    uint64_t told;   /* what the giver knows of it */
-    size_t total;    /* of the message under way */
-    size_t offset;   /* how much of it was delivered */
+    uint64_t taken; /* bytes taken since the start */
+    uint64_t told;  /* what the giver knows of it */
+    size_t total;   /* of the message under way */
+    size_t offset;  /* how much of it was delivered */
 } gwi_ring_taker;
 
 /* Bytes of memory for a ring. */

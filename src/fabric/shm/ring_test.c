@@ -184,7 +184,8 @@ static void a_message_that_never_began_needs_no_taking_back(void **state)
 enum kind { WHOLE = 1, FIRST, MORE, SKIP, ABANDON };
 
 /* A frame by hand, at `position`; `total` is for FIRST. */
-static void write_frame(const struct pair *p, uint64_t position, uint64_t kind, uint64_t n, uint64_t total)
+static void write_frame(const struct pair *p, uint64_t position, uint64_t kind, uint64_t n,
+                        uint64_t total)
 {
     unsigned char *at = p->ring->data + position;
 
@@ -303,8 +304,9 @@ static size_t length_of(gwi_random *r)
 {
     uint64_t kind = gwi_random_below(r, 100);
 
-    return kind < 60 ? gwi_random_below(r, 60) : kind < 95 ? gwi_random_below(r, 3000)
-                                                           : gwi_random_below(r, 30000);
+    return kind < 60   ? gwi_random_below(r, 60)
+           : kind < 95 ? gwi_random_below(r, 3000)
+                       : gwi_random_below(r, 30000);
 }
 
 static void *give_all(void *arg)

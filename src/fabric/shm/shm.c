@@ -17,11 +17,11 @@
 
 /* One lane: both ends of this process, by rank, and whose rings are open. */
 struct lane {
-    gwi_ring_giver *givers;              /* by one sending thread */
-    gwi_ring_taker *takers;              /* by one polling thread, as the rest */
-    int *open;                           /* ranks whose rings to us are open */
+    gwi_ring_giver *givers; /* by one sending thread */
+    gwi_ring_taker *takers; /* by one polling thread, as the rest */
+    int *open;              /* ranks whose rings to us are open */
     int n_open;
-    uint64_t known[GWI_HOST_MAX / 64];   /* as `open`, as bits */
+    uint64_t known[GWI_HOST_MAX / 64]; /* as `open`, as bits */
 };
 
 struct shm {
@@ -48,7 +48,8 @@ static uint64_t capacity_for(int size)
 
 static uint64_t ring_index(const struct shm *s, int from, int to, int lane)
 {
-    return ((uint64_t)to * (uint64_t)s->fabric.place.size + (uint64_t)from) * GWI_N_LANES + (uint64_t)lane;
+    return ((uint64_t)to * (uint64_t)s->fabric.place.size + (uint64_t)from) * GWI_N_LANES +
+           (uint64_t)lane;
 }
 
 static gwi_ring_shared *ring_at(const struct shm *s, int from, int to, int lane)
@@ -107,12 +108,14 @@ static void find_new_rings(struct shm *s, int lane)
     gwi_port *port = &s->host->seats[s->fabric.place.rank].ports[lane];
 
     for (int word = 0; word < WORDS(s->fabric.place.size); word++) {
-        uint64_t bits = atomic_load_explicit(&port->opened[word], memory_order_acquire) & ~l->known[word];
+        uint64_t bits = atomic_load_explicit(&port->opened[word], memory_order_acquire) &
+                        ~l->known[word];
         for (; bits != 0; bits &= bits - 1) {
             int source = word * 64 + __builtin_ctzll(bits);
             if (source >= s->fabric.place.size)
                 break;
-            gwi_ring_taker_init(&l->takers[source], ring_at(s, source, s->fabric.place.rank, lane), s->capacity);
+            gwi_ring_taker_init(&l->takers[source], ring_at(s, source, s->fabric.place.rank, lane),
+                                s->capacity);
             l->open[l->n_open++] = source;
             l->known[word] |= UINT64_C(1) << (source % 64);
         }
@@ -155,7 +158,8 @@ static void shm_waiter_init(gwi_fabric *f, int lane, gwi_waiter *ret_waiter)
 {
     struct shm *s = self(f);
 
-    gwi_waiter_init(ret_waiter, gwi_host_bell(s->host, f->place.rank, lane), &s->host->header->crowd);
+    gwi_waiter_init(ret_waiter, gwi_host_bell(s->host, f->place.rank, lane),
+                    &s->host->header->crowd);
 }
 
 static void shm_nudge(gwi_fabric *f, int lane)

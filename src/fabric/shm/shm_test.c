@@ -8,9 +8,9 @@
 #include <time.h>
 
 #define ROUNDS 40
-#define LATE_NS (3 * GWI_MS)             /* long enough that who waits falls asleep */
-#define LIMIT_NS (ROUNDS * 50 * GWI_MS)  /* half of what it takes if nobody is woken */
-#define LONG_BYTES ((size_t)3 << 20)     /* three times a ring */
+#define LATE_NS (3 * GWI_MS)            /* long enough that who waits falls asleep */
+#define LIMIT_NS (ROUNDS * 50 * GWI_MS) /* half of what it takes if nobody is woken */
+#define LONG_BYTES ((size_t)3 << 20)    /* three times a ring */
 
 static gwi_fabric *join(const struct processes *all, int rank)
 {
@@ -49,7 +49,8 @@ static void wait_for_message(gwi_fabric *f, int lane)
 
 static void send_and_wait(gwi_fabric *f, int lane, const void *bytes, size_t n_bytes)
 {
-    gwi_outgoing out = {.peer = 1 - f->place.rank, .lane = lane, .bytes = bytes, .n_bytes = n_bytes};
+    gwi_outgoing out = {
+        .peer = 1 - f->place.rank, .lane = lane, .bytes = bytes, .n_bytes = n_bytes};
     gwi_patience p;
     int done;
 
@@ -104,4 +105,5 @@ static void room_wakes_who_waits_to_send(void **state)
     run_processes(2, converse_at_length);
 }
 
-GWI_TESTS(cmocka_unit_test(a_message_wakes_who_waits_for_it), cmocka_unit_test(room_wakes_who_waits_to_send))
+GWI_TESTS(cmocka_unit_test(a_message_wakes_who_waits_for_it),
+          cmocka_unit_test(room_wakes_who_waits_to_send))

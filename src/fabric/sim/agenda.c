@@ -111,8 +111,8 @@ int gwi_agenda_valid(const gwi_agenda *a)
     uint32_t n_in = 0;
 
     for (uint32_t i = 0; i < a->n; i++)
-        if (a->where[a->entries[i].item] != i + 1
-            || (i > 0 && a->entries[(i - 1) / CHILDREN].at_ns > a->entries[i].at_ns))
+        if (a->where[a->entries[i].item] != i + 1 ||
+            (i > 0 && a->entries[(i - 1) / CHILDREN].at_ns > a->entries[i].at_ns))
             return 0;
     for (uint32_t item = 0; item < a->n_items; item++)
         n_in += a->where[item] != 0;

@@ -67,4 +67,5 @@ static void changed_and_dropped_items_keep_the_order(void **state)
     gwi_agenda_fini(&a);
 }
 
-GWI_TESTS(cmocka_unit_test(items_come_out_by_time), cmocka_unit_test(changed_and_dropped_items_keep_the_order))
+GWI_TESTS(cmocka_unit_test(items_come_out_by_time),
+          cmocka_unit_test(changed_and_dropped_items_keep_the_order))

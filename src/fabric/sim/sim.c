@@ -22,13 +22,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INLINE_BYTES 72     /* makes a parcel two lines; short messages need no other memory */
-#define PARCEL_BYTES 64     /* what a parcel takes of a channel's room beside its bytes */
-#define POOL_PARCELS 1024   /* allocated at a time */
-#define LONG_EVERY 64       /* one delay in so many is long ... */
-#define LONG_FACTOR 100     /* ... up to so many times */
-#define TURN_NS 1000        /* most turns come within so long */
-#define IDLE_NS (100 * GWI_MS) /* an idle rank still gets a turn so often, for timers of its own */
+#define INLINE_BYTES 72        /* makes a parcel two lines; short messages need no other memory */
+#define PARCEL_BYTES 64        /* what a parcel takes of a channel's room beside its bytes */
+#define POOL_PARCELS 1024      /* allocated at a time */
+#define LONG_EVERY 64          /* one delay in so many is long ... */
+#define LONG_FACTOR 100        /* ... up to so many times */
+#define TURN_NS 1000           /* most turns come within so long */
+#define IDLE_NS (100 * GWI_MS) /* so often an idle rank gets a turn, for its timers */
 
 struct parcel {
     struct parcel *next;
@@ -54,13 +54,13 @@ struct channel {
 struct rank {
     gwi_fabric fabric;
     gwi_sim *sim;
-    gwi_bell bell;     /* nobody rings it */
+    gwi_bell bell; /* nobody rings it */
     /* turns */
-    int64_t turn_ns;   /* of its next turn, while it has one */
-    int64_t idle_ns;   /* how long it has got nowhere, as a delay that doubles */
-    int woken;         /* something happened to it since its last turn */
-    int progress;      /* it has done something in this turn */
-    int over;          /* no more turns */
+    int64_t turn_ns;                /* of its next turn, while it has one */
+    int64_t idle_ns;                /* how long it has got nowhere, as a delay that doubles */
+    int woken;                      /* something happened to it since its last turn */
+    int progress;                   /* it has done something in this turn */
+    int over;                       /* no more turns */
     int refused_peer, refused_lane; /* no room there in this turn; -1: none */
     /* fate: as others know it, and as it will be known at the next step of the fate */
     gwi_fate fate, coming;
@@ -82,9 +82,9 @@ struct memory {
 
 /* Where the ranks of a node agree on one segment. */
 struct round {
-    size_t n_bytes;  /* what the first one asks for */
+    size_t n_bytes; /* what the first one asks for */
     int first_rank;
-    int other_rank;  /* asks for something else; -1: none */
+    int other_rank; /* asks for something else; -1: none */
     size_t other_bytes;
     int asked, answered;
     struct memory *memory;
@@ -101,11 +101,11 @@ struct gwi_sim {
     int64_t now_ns;
     int64_t progress_ns; /* when something happened last */
     uint64_t delivered;
-    int running;         /* whose turn it is; -1: nobody's */
+    int running; /* whose turn it is; -1: nobody's */
     int n_over;
-    uint64_t arrivals;   /* at barriers */
+    uint64_t arrivals; /* at barriers */
     struct rank *ranks;
-    gwi_entry *entries;       /* by rank; for those who write what they do */
+    gwi_entry *entries; /* by rank; for those who write what they do */
     struct node *nodes;
     struct channel *channels; /* by inbox and source */
     int *ready;               /* by inbox: sources with visible parcels */
@@ -142,7 +142,8 @@ static uint32_t channel_item(const gwi_sim *sim, size_t channel)
     return (uint32_t)(2 * (size_t)sim->options.size + channel);
 }
 
-__attribute__((format(printf, 3, 4))) static void trace_line(const gwi_sim *sim, int rank, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void trace_line(const gwi_sim *sim, int rank,
+                                                             const char *format, ...)
 {
     va_list args;
 
@@ -153,10 +154,10 @@ __attribute__((format(printf, 3, 4))) static void trace_line(const gwi_sim *sim,
     fputc('\n', sim->options.trace);
 }
 
-#define TRACE(sim, ...)                             \
-    do {                                            \
+#define TRACE(sim, ...)                                 \
+    do {                                                \
         if (gwi_unlikely((sim)->options.trace != NULL)) \
-            trace_line((sim), __VA_ARGS__);         \
+            trace_line((sim), __VA_ARGS__);             \
     } while (0)
 
 /* chance */
@@ -342,8 +343,9 @@ static int send_parcel(struct rank *me, gwi_outgoing *out, size_t channel, size_
     out->sent += n;
     out->begun = 1;
     note_progress(me);
-    TRACE(sim, me->fabric.place.rank, "sends %zu of %zu bytes to rank %d on lane %d, there at %.3f us", out->sent,
-          out->n_bytes, out->peer, out->lane, (double)p->at_ns / 1e3);
+    TRACE(sim, me->fabric.place.rank,
+          "sends %zu of %zu bytes to rank %d on lane %d, there at %.3f us", out->sent, out->n_bytes,
+          out->peer, out->lane, (double)p->at_ns / 1e3);
     return 0;
 }
 
@@ -386,8 +388,8 @@ static void sim_abandon(gwi_fabric *f, gwi_outgoing *out)
     p->bytes = NULL;
     post(sim, channel_of(sim, inbox_of(out->peer, out->lane), f->place.rank));
     note_progress(me);
-    TRACE(sim, f->place.rank, "takes back its message to rank %d on lane %d after %zu of %zu bytes", out->peer,
-          out->lane, out->sent, out->n_bytes);
+    TRACE(sim, f->place.rank, "takes back its message to rank %d on lane %d after %zu of %zu bytes",
+          out->peer, out->lane, out->sent, out->n_bytes);
 }
 
 /* arriving */
@@ -410,7 +412,8 @@ static void make_unready(gwi_sim *sim, size_t inbox, int source)
 {
     uint32_t at = sim->channels[channel_of(sim, inbox, source)].ready_at;
 
-    move_ready(sim, inbox, at, sim->ready[channel_of(sim, inbox, 0) + (size_t)--sim->n_ready[inbox]]);
+    move_ready(sim, inbox, at,
+               sim->ready[channel_of(sim, inbox, 0) + (size_t)--sim->n_ready[inbox]]);
 }
 
 /* All parcels of a channel whose time has come become visible: one, or a burst
@@ -429,7 +432,8 @@ static void arrive(gwi_sim *sim, size_t channel)
     if (c->hidden != NULL)
         gwi_agenda_put(&sim->agenda, channel_item(sim, channel), c->hidden->at_ns);
     sim->progress_ns = sim->now_ns;
-    TRACE(sim, rank, "can take what came from rank %d on lane %d", source, (int)(inbox % GWI_N_LANES));
+    TRACE(sim, rank, "can take what came from rank %d on lane %d", source,
+          (int)(inbox % GWI_N_LANES));
     wake(sim, &sim->ranks[rank]);
 }
 
@@ -469,8 +473,9 @@ static int take(struct rank *me, int lane, int source, gwi_deliver *deliver, voi
     };
 
     int err = deliver(ctx, &piece);
-    TRACE(sim, me->fabric.place.rank, "%s %zu of %zu bytes from rank %d on lane %d%s", err < 0 ? "declines" : "takes",
-          piece.offset + piece.n_bytes, piece.total, source, lane, piece.abandoned ? ", taken back" : "");
+    TRACE(sim, me->fabric.place.rank, "%s %zu of %zu bytes from rank %d on lane %d%s",
+          err < 0 ? "declines" : "takes", piece.offset + piece.n_bytes, piece.total, source, lane,
+          piece.abandoned ? ", taken back" : "");
     if (err < 0)
         return err == GW_EAGAIN ? 0 : err;
     remove_first(sim, inbox, source);
@@ -506,7 +511,8 @@ static int sim_poll(gwi_fabric *f, int lane, int source, gwi_deliver *deliver, v
 
     if (source < 0)
         return take_from_all(me, lane, deliver, ctx);
-    const struct channel *c = &me->sim->channels[channel_of(me->sim, inbox_of(f->place.rank, lane), source)];
+    const struct channel
+        *c = &me->sim->channels[channel_of(me->sim, inbox_of(f->place.rank, lane), source)];
     return c->first != c->hidden ? take(me, lane, source, deliver, ctx) : 0;
 }
 
@@ -528,7 +534,8 @@ static int sim_barrier_done(gwi_fabric *f)
 {
     const struct rank *me = self(f);
 
-    return me->sim->arrivals >= me->barrier * (uint64_t)f->place.size && me->sim->now_ns >= me->passed_ns;
+    return me->sim->arrivals >= me->barrier * (uint64_t)f->place.size &&
+           me->sim->now_ns >= me->passed_ns;
 }
 
 static void sim_barrier_arrive(gwi_fabric *f)
@@ -609,7 +616,8 @@ static void advance_fate(gwi_sim *sim, struct rank *r)
             meet_fate(sim, r, sim->options.fate);
         return;
     }
-    TRACE(sim, r->fabric.place.rank, "is known to have %s", r->coming == GWI_LEFT ? "left" : "died");
+    TRACE(sim, r->fabric.place.rank, "is known to have %s",
+          r->coming == GWI_LEFT ? "left" : "died");
     r->fate = r->coming;
     sim->progress_ns = sim->now_ns;
     wake_all(sim);
@@ -678,11 +686,14 @@ static int answer(const struct rank *me, const struct round *round, gwi_segment 
     const struct memory *m = round->memory;
 
     if (round->other_rank >= 0)
-        return gwi_fail(GW_EDISAGREE, "rank %d asks for a segment of %zu bytes, rank %d for %zu", round->first_rank,
-                        round->n_bytes, round->other_rank, round->other_bytes);
+        return gwi_fail(GW_EDISAGREE, "rank %d asks for a segment of %zu bytes, rank %d for %zu",
+                        round->first_rank, round->n_bytes, round->other_rank, round->other_bytes);
     if (m == NULL)
-        return gwi_fail(GW_ENOMEM, "no memory for a segment of %zu bytes on node %d; the simulation has %zu bytes for "
-                        "all segments", round->n_bytes, me->fabric.place.node, me->sim->options.memory_bytes);
+        return gwi_fail(
+            GW_ENOMEM,
+            "no memory for a segment of %zu bytes on node %d; the simulation has %zu bytes for "
+            "all segments",
+            round->n_bytes, me->fabric.place.node, me->sim->options.memory_bytes);
     *ret_segment = (gwi_segment){m->base, m->n_bytes, m->offset};
     return 1;
 }
@@ -730,16 +741,20 @@ static void describe(struct rank *r, char *text, size_t room)
     char ranks[256];
 
     if (r->over)
-        snprintf(text, room, "%s", r->coming == GWI_LEFT ? "has left" : r->coming == GWI_DEAD ? "is dead" : "is done");
+        snprintf(text, room, "%s",
+                 r->coming == GWI_LEFT   ? "has left"
+                 : r->coming == GWI_DEAD ? "is dead"
+                                         : "is done");
     else if (r->refused_peer >= 0)
-        snprintf(text, room, "has no room to send to rank %d on lane %d", r->refused_peer, r->refused_lane);
+        snprintf(text, room, "has no room to send to rank %d on lane %d", r->refused_peer,
+                 r->refused_lane);
     else if (r->opening)
         snprintf(text, room, "opens segment %llu of node %d, and others of the node do not",
                  (unsigned long long)r->round, r->fabric.place.node);
     else if (!sim_barrier_done(&r->fabric))
         snprintf(text, room, "is at barrier %llu without %s", (unsigned long long)r->barrier,
-                 gwi_ranks_text(missing, sim_barrier_missing(&r->fabric, missing, GWI_RANKS_SHOWN), ranks,
-                                sizeof ranks));
+                 gwi_ranks_text(missing, sim_barrier_missing(&r->fabric, missing, GWI_RANKS_SHOWN),
+                                ranks, sizeof ranks));
     else
         snprintf(text, room, "waits for messages");
 }
@@ -792,16 +807,19 @@ static gwi_sim_options with_defaults(const gwi_sim_options *given)
 static int check_options(const gwi_sim_options *o)
 {
     if (o->size < 1 || o->size > GWI_SIM_MAX)
-        return gwi_fail(GW_EINVAL, "size is %d; a simulation has 1 to %d ranks", o->size, GWI_SIM_MAX);
+        return gwi_fail(GW_EINVAL, "size is %d; a simulation has 1 to %d ranks", o->size,
+                        GWI_SIM_MAX);
     if (o->node_size < 0)
         return gwi_fail(GW_EINVAL, "node_size is %d; it must be at least 1", o->node_size);
     if (o->delay_min_ns < 0 || (o->delay_max_ns != 0 && o->delay_max_ns < o->delay_min_ns))
         return gwi_fail(GW_EINVAL, "delays are from %lld to %lld ns; they must be a range above 0",
                         (long long)o->delay_min_ns, (long long)o->delay_max_ns);
     if (o->room_bytes != 0 && o->room_bytes <= PARCEL_BYTES)
-        return gwi_fail(GW_EINVAL, "room_bytes is %zu; it must be above %d", o->room_bytes, PARCEL_BYTES);
+        return gwi_fail(GW_EINVAL, "room_bytes is %zu; it must be above %d", o->room_bytes,
+                        PARCEL_BYTES);
     if (o->fate != GWI_HERE && (o->fate_rank < 0 || o->fate_rank >= o->size))
-        return gwi_fail(GW_EINVAL, "fate_rank is %d; ranks go from 0 to %d", o->fate_rank, o->size - 1);
+        return gwi_fail(GW_EINVAL, "fate_rank is %d; ranks go from 0 to %d", o->fate_rank,
+                        o->size - 1);
     return 0;
 }
 
@@ -817,8 +835,8 @@ static int allocate(gwi_sim *sim)
     sim->channels = calloc(n_channels, sizeof *sim->channels);
     sim->ready = calloc(n_channels, sizeof *sim->ready);
     sim->n_ready = calloc(n_inboxes, sizeof *sim->n_ready);
-    if (sim->ranks == NULL || sim->entries == NULL || sim->nodes == NULL || sim->channels == NULL
-        || sim->ready == NULL || sim->n_ready == NULL)
+    if (sim->ranks == NULL || sim->entries == NULL || sim->nodes == NULL || sim->channels == NULL ||
+        sim->ready == NULL || sim->n_ready == NULL)
         return gwi_fail(GW_ENOMEM, "a simulation of %zu ranks", size);
     memset(sim->entries, 0, size * sizeof *sim->entries);
     return gwi_agenda_init(&sim->agenda, channel_item(sim, n_channels));
@@ -938,11 +956,12 @@ static int stuck(gwi_sim *sim, const char *why)
     size_t used = 0;
     int shown = 0;
 
-    for (int rank = 0; rank < sim->options.size && shown < GWI_RANKS_SHOWN && used < sizeof all; rank++)
+    for (int rank = 0; rank < sim->options.size && shown < GWI_RANKS_SHOWN && used < sizeof all;
+         rank++)
         if (!sim->ranks[rank].over) {
             describe(&sim->ranks[rank], one, sizeof one);
-            used += (size_t)snprintf(all + used, sizeof all - used, "%srank %d %s", shown++ == 0 ? "" : "; ", rank,
-                                     one);
+            used += (size_t)snprintf(all + used, sizeof all - used, "%srank %d %s",
+                                     shown++ == 0 ? "" : "; ", rank, one);
         }
     return gwi_fail(GW_ETIMEOUT, "%s; %d of %d ranks are not done at %.3f us of seed %llu: %s", why,
                     sim->options.size - sim->n_over, sim->options.size, (double)sim->now_ns / 1e3,
@@ -959,8 +978,9 @@ int gwi_sim_run(gwi_sim *sim, gwi_step *step, void **states, uint64_t max_steps)
             continue;
         int done = step(states[rank], &sim->ranks[rank].fabric, sim->now_ns);
         if (done < 0)
-            return gwi_fail(done, "rank %d failed at %.3f us of seed %llu: %s", rank, (double)sim->now_ns / 1e3,
-                            (unsigned long long)sim->options.seed, gw_last_error());
+            return gwi_fail(done, "rank %d failed at %.3f us of seed %llu: %s", rank,
+                            (double)sim->now_ns / 1e3, (unsigned long long)sim->options.seed,
+                            gw_last_error());
         if (done > 0)
             gwi_sim_done(sim, rank);
         if (sim->now_ns - sim->progress_ns > sim->options.patience_ns)
@@ -983,7 +1003,8 @@ int gwi_sim_valid(const gwi_sim *sim)
         for (const struct parcel *p = c->first; p != NULL; p = p->next) {
             hidden |= p == c->hidden;
             used += parcel_cost(p);
-            if (p->at_ns < last_ns || (!hidden && p->at_ns > sim->now_ns) || (p->next == NULL && p != c->last))
+            if (p->at_ns < last_ns || (!hidden && p->at_ns > sim->now_ns) ||
+                (p->next == NULL && p != c->last))
                 return 0;
             last_ns = p->at_ns;
         }

@@ -33,16 +33,18 @@ typedef int gwi_step(void *state, gwi_fabric *f, int64_t now_ns);
 typedef struct gwi_sim_options {
     uint64_t seed;
     int size;
-    int node_size;                      /* 0: one node */
-    int64_t delay_min_ns, delay_max_ns; /* of most pieces: 1 to 50 us; one in 64 takes up to 100 times longer */
-    size_t room_bytes;                  /* under way on a pair and lane; 0: each its own, from 512 bytes to 256 KB */
-    size_t memory_bytes;                /* for all segments: 1 GB */
-    int64_t patience_ns;                /* without any event before a run counts as stuck: 60 s */
-    /* `fate_rank` leaves or dies at a moment up to `fate_within_ns` (1 ms); GWI_HERE: nobody does */
+    int node_size; /* 0: one node */
+    int64_t delay_min_ns,
+        delay_max_ns;  /* of most pieces: 1 to 50 us; one in 64 takes up to 100 times longer */
+    size_t room_bytes; /* under way on a pair and lane; 0: each its own, from 512 bytes to 256 KB */
+    size_t memory_bytes; /* for all segments: 1 GB */
+    int64_t patience_ns; /* without any event before a run counts as stuck: 60 s */
+    /* `fate_rank` leaves or dies at a moment up to `fate_within_ns` (1 ms); GWI_HERE: nobody does
+     */
     gwi_fate fate;
     int fate_rank;
     int64_t fate_within_ns;
-    FILE *trace;                        /* borrowed; a line for every event: time, rank, what */
+    FILE *trace; /* borrowed; a line for every event: time, rank, what */
 } gwi_sim_options;
 
 int gwi_sim_new(const gwi_sim_options *options, gwi_sim **ret_sim);

@@ -50,7 +50,8 @@ static int toss(void *state, gwi_fabric *f, int64_t now_ns)
     while (t->to_send > t->stops_sending) {
         if (!t->out.begun && t->out.bytes == NULL) {
             t->word = gwi_random_u64(&t->random);
-            t->out = (gwi_outgoing){.peer = t->to_send % f->place.size, .bytes = &t->word, .n_bytes = sizeof t->word};
+            t->out = (gwi_outgoing){
+                .peer = t->to_send % f->place.size, .bytes = &t->word, .n_bytes = sizeof t->word};
         }
         int done = f->ops->send(f, &t->out);
         if (done < 0)
@@ -84,7 +85,8 @@ static int run_tossers(gwi_sim *sim, int size, int n_each, int silent_rank, uint
 
 static uint64_t digest_of(uint64_t seed, FILE *trace)
 {
-    gwi_sim *sim = sim_of((gwi_sim_options){.seed = seed, .size = 5, .node_size = 2, .trace = trace});
+    gwi_sim *sim = sim_of(
+        (gwi_sim_options){.seed = seed, .size = 5, .node_size = 2, .trace = trace});
     uint64_t digest;
 
     assert_int_equal(run_tossers(sim, 5, 20, -1, &digest), 0);
@@ -234,7 +236,8 @@ static void a_rank_leaves_or_dies_at_a_moment_of_the_seed(void **state)
     (void)state;
     for (gwi_fate fate = GWI_LEFT; fate <= GWI_DEAD; fate++)
         for (uint64_t seed = 0; seed < 20; seed++) {
-            gwi_sim *sim = sim_of((gwi_sim_options){.seed = seed, .size = 4, .fate = fate, .fate_rank = 2});
+            gwi_sim *sim = sim_of(
+                (gwi_sim_options){.seed = seed, .size = 4, .fate = fate, .fate_rank = 2});
             struct mourner mourners[4] = {0};
             void *states[4] = {&mourners[0], &mourners[1], &mourners[2], &mourners[3]};
             assert_int_equal(gwi_sim_run(sim, mourn, states, 0), 0);
@@ -253,9 +256,13 @@ static void options_that_make_no_sense_are_refused(void **state)
     assert_int_equal(gwi_sim_new(&(gwi_sim_options){.size = 0}, &sim), GW_EINVAL);
     assert_non_null(strstr(gw_last_error(), "size is 0"));
     assert_int_equal(gwi_sim_new(&(gwi_sim_options){.size = 2, .node_size = -1}, &sim), GW_EINVAL);
-    assert_int_equal(gwi_sim_new(&(gwi_sim_options){.size = 2, .delay_min_ns = 9, .delay_max_ns = 8}, &sim), GW_EINVAL);
+    assert_int_equal(
+        gwi_sim_new(&(gwi_sim_options){.size = 2, .delay_min_ns = 9, .delay_max_ns = 8}, &sim),
+        GW_EINVAL);
     assert_int_equal(gwi_sim_new(&(gwi_sim_options){.size = 2, .room_bytes = 64}, &sim), GW_EINVAL);
-    assert_int_equal(gwi_sim_new(&(gwi_sim_options){.size = 2, .fate = GWI_DEAD, .fate_rank = 2}, &sim), GW_EINVAL);
+    assert_int_equal(
+        gwi_sim_new(&(gwi_sim_options){.size = 2, .fate = GWI_DEAD, .fate_rank = 2}, &sim),
+        GW_EINVAL);
     assert_null(sim);
     gwi_sim_free(sim);
 }
@@ -271,15 +278,19 @@ static void what_was_never_taken_is_freed(void **state)
     gwi_outgoing out = {.peer = 1, .lane = 3, .bytes = bytes, .n_bytes = sizeof bytes};
     assert_int_equal(f->ops->send(f, &out), 1);
     assert_int_equal(f->ops->segment_open(f, 10, &segment), 0);
-    assert_int_equal(gwi_sim_fabric(sim, 1)->ops->segment_open(gwi_sim_fabric(sim, 1), 10, &segment), 1);
+    assert_int_equal(
+        gwi_sim_fabric(sim, 1)->ops->segment_open(gwi_sim_fabric(sim, 1), 10, &segment), 1);
     assert_true(gwi_sim_valid(sim));
     gwi_sim_free(sim);
 }
 
 GWI_TESTS(cmocka_unit_test(a_seed_repeats_the_run_and_another_gives_another),
           cmocka_unit_test(a_trace_changes_nothing_and_tells_time_rank_and_event),
-          cmocka_unit_test(who_waits_in_vain_is_named), cmocka_unit_test(a_barrier_that_somebody_missed_is_named),
-          cmocka_unit_test(a_rank_may_wait_for_time_to_pass), cmocka_unit_test(steps_can_be_limited),
+          cmocka_unit_test(who_waits_in_vain_is_named),
+          cmocka_unit_test(a_barrier_that_somebody_missed_is_named),
+          cmocka_unit_test(a_rank_may_wait_for_time_to_pass),
+          cmocka_unit_test(steps_can_be_limited),
           cmocka_unit_test(a_failed_step_ends_the_run_with_rank_time_and_seed),
           cmocka_unit_test(a_rank_leaves_or_dies_at_a_moment_of_the_seed),
-          cmocka_unit_test(options_that_make_no_sense_are_refused), cmocka_unit_test(what_was_never_taken_is_freed))
+          cmocka_unit_test(options_that_make_no_sense_are_refused),
+          cmocka_unit_test(what_was_never_taken_is_freed))
