@@ -45,14 +45,15 @@ def everyone_to_everyone(me, n_bytes: int) -> list[tuple[int, float]]:
         outgoing = letter(me.rank, reader, n_bytes)
         expected = letter(writer, me.rank, n_bytes)
 
-        godwit.barrier()
-        started = time.perf_counter()
-        godwit.send(reader, outgoing)
-        incoming = godwit.recv(writer)
-        seconds = time.perf_counter() - started
-
-        if incoming != expected:
-            raise SystemExit(f"rank {me.rank}: the letter from rank {writer} arrived damaged")
+        seconds = float("inf")
+        for _ in range(3):  # the first time also pays for fresh memory
+            godwit.barrier()
+            started = time.perf_counter()
+            godwit.send(reader, outgoing)
+            incoming = godwit.recv(writer)
+            seconds = min(seconds, time.perf_counter() - started)
+            if incoming != expected:
+                raise SystemExit(f"rank {me.rank}: the letter from rank {writer} arrived damaged")
         received[writer] = (len(incoming), seconds)
     return received
 
@@ -91,7 +92,7 @@ def report(note: str, received: list[list]) -> None:
     total = sum(n_bytes for row in received for n_bytes, _ in row)
     print(f"\nA note went around the ring: {note}")
     print(table("\nMB received, and found to be as sent", range(n), megabytes))
-    print(table(f"\nGB/s, with {n} letters on their way at a time", range(n), gigabytes_per_second))
+    print(table(f"\nGB/s, the fastest of three, with {n} letters on their way at a time", range(n), gigabytes_per_second))
     print(f"\n{n} ranks exchanged {n * (n - 1)} letters, {total / 1e6:.0f} MB together. All arrived as sent.", flush=True)
 
 
