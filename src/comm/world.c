@@ -61,8 +61,8 @@ struct gw_world {
     /* under `lock` */
     pthread_mutex_t lock;
     struct peer *peers;
-    /* held by the thread that is in a barrier */
-    pthread_mutex_t barrier_lock;
+    int in_barrier; /* a thread is */
+    int arrived;    /* at a barrier that was not complete when the wait for it failed */
     /* any thread; when the ranks were last looked after, as gwi_coarse_ns() */
     _Atomic int64_t checked_ns;
     /* the thread that entered a call last, for the witness */
@@ -129,7 +129,6 @@ int gw_world_join(const gw_world_options *opt, gw_world **ret_world)
         goto free_peers;
     world->generation = gwi_fork_generation();
     pthread_mutex_init(&world->lock, NULL);
-    pthread_mutex_init(&world->barrier_lock, NULL);
     if (gwi_where_hook() != NULL) {
         err = gwi_witness_start(&world->witness, world->fabric->entry, where, world);
         if (err < 0)
@@ -161,7 +160,6 @@ void gw_world_close(gw_world *world)
             next = m->next;
             free(m);
         }
-    pthread_mutex_destroy(&world->barrier_lock);
     pthread_mutex_destroy(&world->lock);
     free(world->peers);
     free(world);
@@ -297,6 +295,8 @@ static int deliver(void *ctx, const gwi_piece *piece)
     gw_world *world = ctx;
     struct peer *p = &world->peers[piece->source];
 
+    if (gwi_unlikely(p->lost))
+        return 0; /* what follows a lost message is of no use */
     if (gwi_unlikely(piece->abandoned)) {
         take_back(p);
         return 0;
@@ -404,7 +404,7 @@ static int poll_all_locked(gw_world *world)
 {
     int n = poll_locked(world, -1);
 
-    if (n > 0)
+    if (n != 0)
         world->fabric->ops->nudge(world->fabric, GWI_LANE_WORLD);
     return n;
 }
@@ -473,17 +473,21 @@ int gw_world_send(gw_world *world, int peer, const void *bytes, size_t n_bytes)
 
 /* receiving */
 
-/* A receiver gives up in the middle of a message: keep what has come. */
+/* A receiver gives up though a message has begun to come, or even come whole: keep
+ * it, before any that came later. */
 static void keep_begun(struct peer *p)
 {
-    struct message *m = keep(p, p->total);
+    struct message *m = malloc(sizeof *m + p->total);
 
     if (m == NULL) {
         p->lost = 1;
         return;
     }
+    *m = (struct message){.next = p->first, .n_bytes = p->total, .filled = p->filled};
     memcpy(m->bytes, p->buffer, p->filled);
-    m->filled = p->filled;
+    p->first = m;
+    if (p->last == NULL)
+        p->last = m;
 }
 
 /* Whether a message is there or the wish is settled. */
@@ -491,6 +495,21 @@ static int settled(const struct peer *p)
 {
     return p->want == DONE || p->want == TOO_LONG ||
            (p->first != NULL && p->first->filled == p->first->n_bytes);
+}
+
+/* The wait has failed.  Yet what it waited for may have come meanwhile, by another
+ * thread or since a process that slept past its limit last looked. */
+static int give_up(gw_world *world, int peer, enum want want, int err)
+{
+    struct peer *p = &world->peers[peer];
+
+    if (err == GW_ETIMEOUT && !settled(p))
+        poll_locked(world, peer);
+    if (settled(p) && err != GW_EINTR)
+        return 0;
+    if (want == BYTES && (p->want == FILLING || p->want == DONE))
+        keep_begun(p);
+    return err;
 }
 
 /* Wait for the next message of `peer` to come into the buffer (BYTES) or to show
@@ -511,16 +530,16 @@ static int await(gw_world *world, int peer, enum want want)
             }
             /* One more look after the rank is known to be gone: what it sent
              * before still counts. */
-            if ((err = pause_locked(&w)) > 0)
+            if ((err = pause_locked(&w)) > 0) {
                 gone = world->fabric->ops->fate(world->fabric, peer) != GWI_HERE;
+                err = poll_all_locked(world);
+            }
         }
         if (err < 0)
             break;
     }
     end_wait(&w);
-    if (err < 0 && p->want == FILLING)
-        keep_begun(p);
-    return err < 0 ? err : 0;
+    return err < 0 ? give_up(world, peer, want, err) : 0;
 }
 
 /* One receiver per peer at a time. */
@@ -630,20 +649,41 @@ static int check_missing(const gw_world *world)
     return err;
 }
 
+/* One thread of this process is in a barrier at a time. */
+static int begin_barrier(gw_world *world, struct wait *w)
+{
+    int err = 0;
+
+    while (world->in_barrier && err >= 0)
+        err = pause_locked(w);
+    if (err < 0)
+        return err;
+    world->in_barrier = 1;
+    /* After a wait that failed we have arrived already, and go on waiting. */
+    if (!world->arrived)
+        world->fabric->ops->barrier_arrive(world->fabric);
+    world->arrived = 1;
+    return 0;
+}
+
 static int barrier_locked(gw_world *world)
 {
     gwi_fabric *f = world->fabric;
     struct wait w = {.world = world, .call = "a barrier", .peer = -1};
-    int err = 0;
+    int err = begin_barrier(world, &w), entered = err == 0;
 
-    f->ops->barrier_arrive(f);
     while (err >= 0 && !f->ops->barrier_done(f)) {
         err = poll_all_locked(world);
         if (err == 0 && (err = pause_locked(&w)) > 0)
             err = check_missing(world);
     }
     end_wait(&w);
-    return err < 0 && !f->ops->barrier_done(f) ? err : 0;
+    if (!entered)
+        return err;
+    world->arrived = !f->ops->barrier_done(f);
+    world->in_barrier = 0;
+    f->ops->nudge(f, GWI_LANE_WORLD);
+    return world->arrived ? err : 0;
 }
 
 int gw_world_barrier(gw_world *world)
@@ -652,10 +692,8 @@ int gw_world_barrier(gw_world *world)
 
     if (err < 0)
         return err;
-    pthread_mutex_lock(&world->barrier_lock);
     pthread_mutex_lock(&world->lock);
     err = barrier_locked(world);
     pthread_mutex_unlock(&world->lock);
-    pthread_mutex_unlock(&world->barrier_lock);
     return end_call(world, err);
 }

@@ -261,6 +261,59 @@ static void a_wait_that_takes_too_long_names_the_missing_and_can_go_on(void **st
     run_processes(3, come_late);
 }
 
+static void try_again(const struct processes *all, int rank)
+{
+    gw_world *world = join_within(all, rank, 0.3);
+
+    if (rank == 0) {
+        REQUIRE(gw_world_barrier(world) == GW_ETIMEOUT);
+        usleep(600 * 1000); /* meanwhile the barrier becomes complete */
+        REQUIRE(gw_world_barrier(world) == 0);
+    } else {
+        usleep(500 * 1000);
+        REQUIRE(gw_world_barrier(world) == 0);
+    }
+    /* Both are at the same barrier again. */
+    usleep(rank == 0 ? 0 : 550 * 1000);
+    int64_t start = gwi_now_ns();
+    REQUIRE(gw_world_barrier(world) == 0);
+    REQUIRE(rank != 0 || gwi_now_ns() - start > 20 * GWI_MS);
+    gw_world_close(world);
+}
+
+static void a_barrier_tried_again_is_the_same_barrier(void **state)
+{
+    (void)state;
+    run_processes(2, try_again);
+}
+
+static void wait_in_a_circle(const struct processes *all, int rank)
+{
+    gw_world *world = join_within(all, rank, 10);
+    size_t n = 8 << 20, got;
+    unsigned char *bytes = calloc(1, n);
+
+    if (rank == 0) {
+        hear(world, 1, "go"); /* while rank 2 has much to say to us */
+        REQUIRE(gw_world_recv(world, 2, bytes, n, &got) == 0 && got == n);
+    } else if (rank == 1) {
+        hear(world, 2, "done");
+        say(world, 0, "go");
+    } else {
+        REQUIRE(gw_world_send(world, 0, bytes, n) == 0);
+        say(world, 1, "done");
+    }
+    REQUIRE(gw_world_barrier(world) == 0);
+    free(bytes);
+    gw_world_close(world);
+}
+
+static void who_receives_from_one_takes_in_what_others_send(void **state)
+{
+    (void)state;
+    run_processes(3, wait_in_a_circle);
+}
+
 static _Atomic int wants_to_stop;
 
 static int stop(void)
@@ -429,6 +482,8 @@ GWI_TESTS(cmocka_unit_test(messages_go_around_the_ring),
           cmocka_unit_test(a_death_ends_every_wait_with_the_rank_named),
           cmocka_unit_test(the_next_call_after_a_death_fails_even_if_it_need_not_wait),
           cmocka_unit_test(a_wait_that_takes_too_long_names_the_missing_and_can_go_on),
+          cmocka_unit_test(a_barrier_tried_again_is_the_same_barrier),
+          cmocka_unit_test(who_receives_from_one_takes_in_what_others_send),
           cmocka_unit_test(an_interrupted_send_leaves_no_half_message),
           cmocka_unit_test(an_interrupted_recv_loses_nothing),
           cmocka_unit_test(a_forked_child_is_refused_and_harms_nobody),

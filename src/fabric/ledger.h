@@ -55,6 +55,13 @@ typedef struct gwi_entry {
 _Static_assert(sizeof(gwi_entry) == 2 * GWI_LINE + GWI_WHERE_BYTES,
                "entries are shared between processes");
 
+/* A new entry, in memory that is zero. */
+static inline void gwi_ledger_init(gwi_entry *e)
+{
+    atomic_store_explicit(&e->peer, -1, memory_order_relaxed);
+    atomic_store_explicit(&e->since_ns, gwi_coarse_ns(), memory_order_relaxed);
+}
+
 /* Enter and leave an operation.  Returns the time, which callers may use. */
 static inline int64_t gwi_ledger_enter(gwi_entry *e, gwi_op op, int peer)
 {

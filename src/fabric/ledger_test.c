@@ -31,7 +31,8 @@ static void an_entry_tells_the_call_a_rank_is_in_or_was_in_last(void **state)
     gwi_entry entry = {0};
     gwi_ledger_row row = {.rank = 3, .pid = 4711, .entry = &entry};
 
-    expect(&row, 1, "3      4711  no call yet");
+    gwi_ledger_init(&entry);
+    expect(&row, 1, "3      4711  no call yet                      0      0.0 s");
     int64_t now = gwi_ledger_enter(&entry, GWI_OP_RECV, 7);
     assert_true(gwi_now_ns() - now < GWI_SECOND);
     expect(&row, 1, "in recv from rank 7");

@@ -70,7 +70,11 @@ static void where(unsigned long thread, char *text, size_t room)
     if (!Py_IsInitialized())
         return;
     PyGILState_STATE gil = PyGILState_Ensure();
+    /* A collection here could end a World, and with it the very thread we are in. */
+    int collects = PyGC_Disable();
     look_up(thread, text, room);
+    if (collects)
+        PyGC_Enable();
     PyGILState_Release(gil);
 }
 

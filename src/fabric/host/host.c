@@ -76,6 +76,7 @@ static int prepare(void *ctx, const gwi_attendee *all, int n, int *ret_fd)
         seats[rank].pid = all[rank].pid;
         seats[rank].rank = plan->job->ranks != NULL ? plan->job->ranks[rank] : rank;
         seats[rank].start = all[rank].start;
+        gwi_ledger_init(&seats[rank].entry);
         gwi_crowd_enter(&h->crowd);
     }
     gwi_arena_unmap(base, bytes);
@@ -159,6 +160,7 @@ static void forked(void *host)
 static void free_host(gwi_host *host)
 {
     gwi_fork_hook_remove(forked, host);
+    gwi_host_segment_close(host, &host->segment); /* one whose opening was given up */
     for (int rank = 0; host->pidfds != NULL && rank < host->place.size; rank++)
         if (host->pidfds[rank] >= 0)
             close(host->pidfds[rank]);
@@ -168,6 +170,23 @@ static void free_host(gwi_host *host)
     pthread_mutex_destroy(&host->lock);
     free(host->pidfds);
     free(host);
+}
+
+static void ring_everybody(const gwi_host *host)
+{
+    for (int rank = 0; rank < host->place.size; rank++)
+        for (int lane = 0; lane < GWI_N_LANES; lane++)
+            gwi_host_ring(host, rank, lane);
+}
+
+/* Tell the others that we are gone, for good. */
+static void leave_seat(gwi_host *host)
+{
+    gwi_seat *seat = &host->seats[host->place.rank];
+
+    atomic_store_explicit(&seat->fate, GWI_LEFT, memory_order_seq_cst);
+    gwi_crowd_forget(&host->header->crowd);
+    ring_everybody(host);
 }
 
 int gwi_host_open(const gwi_job *job, uint64_t private_bytes, gwi_host **ret_host)
@@ -209,26 +228,19 @@ int gwi_host_open(const gwi_job *job, uint64_t private_bytes, gwi_host **ret_hos
     return 0;
 
 free_host:
+    if (host->header != NULL)
+        leave_seat(host);
     free_host(host);
     return err;
 }
 
 /* leaving */
 
-static void ring_everybody(const gwi_host *host)
-{
-    for (int rank = 0; rank < host->place.size; rank++)
-        for (int lane = 0; lane < GWI_N_LANES; lane++)
-            gwi_host_ring(host, rank, lane);
-}
-
 void gwi_host_close(gwi_host *host)
 {
     if (host == NULL)
         return;
-    atomic_store_explicit(&host->seats[host->place.rank].fate, GWI_LEFT, memory_order_seq_cst);
-    gwi_crowd_forget(&host->header->crowd);
-    ring_everybody(host);
+    leave_seat(host);
     free_host(host);
 }
 
@@ -249,8 +261,10 @@ gwi_fate gwi_host_fate(const gwi_host *host, int rank)
 
 static void close_pidfd(gwi_host *host, int rank)
 {
-    close(host->pidfds[rank]);
-    host->pidfds[rank] = -1;
+    int fd = host->pidfds[rank];
+
+    host->pidfds[rank] = -1; /* first: a child forked in between must not close it again */
+    close(fd);
 }
 
 /* A rank's process has ended.  Did it leave before? */
@@ -405,8 +419,8 @@ static int lead(gwi_host *host, gwi_table *table, gwi_segment *segment)
 
     segment->offset = gwi_arena_reserve(&host->header->arena, whole);
     int err = gwi_arena_allocate(host->fd, segment->offset, whole);
-    if (err == 0)
-        err = map_segment(host, segment);
+    if (err == 0 && (err = map_segment(host, segment)) < 0)
+        gwi_arena_release(host->fd, segment->offset, whole);
     table->offset = segment->offset;
     table->n_bytes = segment->n_bytes;
     table->err = err;
@@ -465,6 +479,7 @@ static int finish_locked(gwi_host *host, gwi_table *table, gwi_segment *ret_segm
         gwi_host_segment_close(host, &host->segment);
     else
         *ret_segment = host->segment;
+    host->segment = (gwi_segment){0}; /* the caller's now, or closed */
     return err < 0 ? err : 1;
 }
 
@@ -487,8 +502,8 @@ static int open_locked(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment)
 
 int gwi_host_segment_open(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment)
 {
-    if (n_bytes == 0)
-        return gwi_fail(GW_EINVAL, "a segment of 0 bytes was asked for");
+    if (n_bytes == 0 || n_bytes > SIZE_MAX / 2)
+        return gwi_fail(GW_EINVAL, "a segment of %zu bytes was asked for", n_bytes);
     pthread_mutex_lock(&host->lock);
     int done = open_locked(host, n_bytes, ret_segment);
     pthread_mutex_unlock(&host->lock);

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "fabric/host/host.h"
-#include "fabric/host/process.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -38,18 +37,6 @@ static int is_new(struct search *s, ino_t file)
     return 1;
 }
 
-/* A rank that died before anybody noticed is noticed by us. */
-static void note_deaths(gwi_host *host)
-{
-    for (int rank = 0; rank < host->place.size; rank++) {
-        gwi_seat *seat = &host->seats[rank];
-        int32_t here = GWI_HERE;
-        if (gwi_host_fate(host, rank) == GWI_HERE && gwi_process_start(seat->pid) != seat->start &&
-            atomic_compare_exchange_strong(&seat->fate, &here, GWI_DEAD))
-            gwi_crowd_forget(&host->header->crowd);
-    }
-}
-
 static void show_host(struct search *s, gwi_host *host)
 {
     char title[300], *table = NULL;
@@ -59,7 +46,6 @@ static void show_host(struct search *s, gwi_host *host)
     if (to == NULL)
         return;
     host->place = gwi_place_of(0, host->header->size, host->header->node_size);
-    note_deaths(host);
     gwi_host_print_ledger(host, to);
     fclose(to);
     snprintf(title, sizeof title, "job %.200s: %d %s here, %d %s", host->header->job,
