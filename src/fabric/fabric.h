@@ -45,9 +45,8 @@ typedef struct gwi_outgoing {
 } gwi_outgoing;
 
 /* A piece of a message coming in.  Any message may come in several pieces, however
- * short it is.  Pieces of one message come in order and
- * nothing of the same source and lane between them.  The bytes are borrowed
- * for the call. */
+ * short it is.  Pieces of one message come in order and nothing of the same source
+ * and lane between them.  The bytes are borrowed for the call. */
 typedef struct gwi_piece {
     int source;
     size_t total;  /* bytes in the whole message */
