@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define SPIN_NS (50 * GWI_US)       /* about what a wake-up of an idle virtual processor costs */
+#define SPIN_MAX_NS GWI_MS          /* where such a wake-up costs more, up to this */
 #define FULL_SPIN_NS (200 * GWI_US) /* a round of yields; each lets one of us work */
 #define BUSY_SPIN_NS (20 * GWI_US)  /* longer than a wake-up, so that a pair can stop sleeping */
 #define ALONE_SPIN_NS (3 * GWI_US)  /* whom we woke has not come by then: it needs our processor */
@@ -169,11 +170,25 @@ static int busy_with_strangers(const gwi_crowd *crowd, int64_t now)
     return atomic_load_explicit(&strangers_busy, memory_order_relaxed);
 }
 
+/* How long a spin lasts while all have a processor.  If waking takes longer than
+ * that, as on a virtual machine whose host is short of processors, two who answer
+ * each other would both sleep in every wait, for ever: each is woken only after the
+ * other has given up.  So whoever slept just a little too early spins longer the
+ * next time, and falls back after a long sleep. */
+static _Atomic int64_t spin_ns = SPIN_NS;
+
+static void learn_from_sleep(int64_t slept_ns)
+{
+    int64_t enough = 2 * (SPIN_NS + slept_ns);
+
+    atomic_store_explicit(&spin_ns, enough <= SPIN_MAX_NS ? enough : SPIN_NS, memory_order_relaxed);
+}
+
 /* How long to spin before going to sleep. */
 static int64_t spin_span(const gwi_crowd *crowd, int busy, int full)
 {
     if (!busy)
-        return full ? FULL_SPIN_NS : SPIN_NS;
+        return full ? FULL_SPIN_NS : atomic_load_explicit(&spin_ns, memory_order_relaxed);
     if (full)
         return 0;
     return awake(crowd) > 1 ? BUSY_SPIN_NS : ALONE_SPIN_NS;
@@ -197,7 +212,10 @@ int gwi_waiter_pause(gwi_waiter *w)
         int busy = atomic_load_explicit(&strangers_busy, memory_order_relaxed);
         if (busy)
             set_slice(SHORT_SLICE_NS);
+        int64_t asleep_at = gwi_now_ns();
         futex_wait(&w->bell->rung, w->seen, sleep_span(w));
+        if (!w->polls)
+            learn_from_sleep(gwi_now_ns() - asleep_at);
         if (busy)
             set_slice(0);
         if (w->polls && atomic_load_explicit(&w->bell->rung, memory_order_relaxed) == w->seen)
