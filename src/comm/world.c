@@ -14,8 +14,8 @@
 #include "base/error.h"
 #include "base/platform.h"
 #include "base/thread.h"
-#include "fabric/fabric.h"
-#include "fabric/job.h"
+#include "comm/wait.h"
+#include "comm/world.h"
 #include "fabric/ranks.h"
 
 #include <assert.h>
@@ -51,24 +51,6 @@ struct peer {
     size_t capacity, filled, total;
     int sending, receiving; /* a thread is at it */
     int lost;               /* a message could not be kept for lack of memory */
-};
-
-struct gw_world {
-    /* set at joining, then constant */
-    gwi_fabric *fabric;
-    gwi_job job;
-    uint32_t generation; /* of forks */
-    /* under `lock` */
-    pthread_mutex_t lock;
-    struct peer *peers;
-    int in_barrier; /* a thread is */
-    int arrived;    /* at a barrier that was not complete when the wait for it failed */
-    /* any thread; when the ranks were last looked after, as gwi_coarse_ns() */
-    _Atomic int64_t checked_ns;
-    /* the thread that entered a call last, for the witness */
-    _Atomic unsigned long caller;
-    gwi_witness witness;
-    int has_witness;
 };
 
 /* joining and leaving */
@@ -192,17 +174,13 @@ int gw_world_get_info(const gw_world *world, gw_world_info *ret_info)
     return 0;
 }
 
-/* A call begins: it is allowed, nobody has died, and the ledger knows of it.  A
- * peer of -1 is all. */
-static int begin_call(gw_world *world, gwi_op op, int peer)
+int gwi_world_begin(gw_world *world, gwi_op op, int peer)
 {
     gwi_fabric *f = world->fabric;
     int err = check_process(world);
 
     if (gwi_unlikely(err < 0))
         return err;
-    if (gwi_unlikely(peer < -1 || peer >= world->job.size || (peer == -1 && op != GWI_OP_BARRIER)))
-        return gwi_fail(GW_ERANGE, "peer is %d; ranks go from 0 to %d", peer, world->job.size - 1);
     int64_t now = gwi_ledger_enter(f->entry, op, peer);
     atomic_store_explicit(&world->caller, pthread_self(), memory_order_relaxed);
     if (gwi_unlikely(now - atomic_load_explicit(&world->checked_ns, memory_order_relaxed) >
@@ -215,10 +193,22 @@ static int begin_call(gw_world *world, gwi_op op, int peer)
     return err;
 }
 
-static int end_call(gw_world *world, int err)
+int gwi_world_end(gw_world *world, int err)
 {
     gwi_ledger_leave(world->fabric->entry);
     return err;
+}
+
+/* A call about one peer begins. */
+static int begin_call(gw_world *world, gwi_op op, int peer)
+{
+    if (gwi_unlikely(peer < 0 || peer >= world->job.size)) {
+        int err = check_process(world);
+        return err < 0 ? err
+                       : gwi_fail(GW_ERANGE, "peer is %d; ranks go from 0 to %d", peer,
+                                  world->job.size - 1);
+    }
+    return gwi_world_begin(world, op, peer);
 }
 
 /* what arrives */
@@ -326,77 +316,18 @@ static int poll_locked(gw_world *world, int source)
 
 /* waiting */
 
-/* One wait of a call, begun at the first pause. */
-struct wait {
-    gw_world *world;
-    const char *call;
-    int peer; /* -1: all, in a barrier */
-    int begun;
-    gwi_patience patience;
-};
-
-/* Who has not come: the peer, or whoever is missing at the barrier. */
-static const char *missing_text(const struct wait *w, char *text, size_t room)
+/* Who is missing at the barrier. */
+static int missing_at_barrier(void *ctx, int *ret_ranks, int n_max)
 {
-    gwi_fabric *f = w->world->fabric;
-    int missing[GWI_RANKS_SHOWN] = {w->peer};
-    int n = w->peer >= 0 ? 1 : f->ops->barrier_missing(f, missing, GWI_RANKS_SHOWN);
+    gwi_fabric *f = ((gw_world *)ctx)->fabric;
 
-    return gwi_ranks_text(missing, n, text, room);
+    return f->ops->barrier_missing(f, ret_ranks, n_max);
 }
 
-/* A first line with who is missing, and a table of what everybody is doing. */
-static int time_out(const struct wait *w)
+/* Unlock, let time pass, lock. */
+static int pause_locked(gwi_wait *w)
 {
-    gwi_fabric *f = w->world->fabric;
-    char missing[256], *table = NULL;
-    size_t n_bytes;
-
-    FILE *to = open_memstream(&table, &n_bytes);
-    if (to != NULL) {
-        f->ops->print_ledger(f, to);
-        fclose(to);
-    }
-    int err = gwi_fail(GW_ETIMEOUT, "%s did not come within %g s to %s, where rank %d waits\n%s",
-                       missing_text(w, missing, sizeof missing),
-                       (double)w->world->job.timeout_ns / 1e9, w->call, f->place.rank,
-                       table != NULL ? table : "");
-    free(table);
-    return err;
-}
-
-/* Say of a failed wait what it was for. */
-static int explain(const struct wait *w, int err)
-{
-    if (err == GW_EPEER)
-        return gwi_fail(err, "%s; rank %d was in %s", gw_last_error(), w->world->fabric->place.rank,
-                        w->call);
-    return err == GW_ETIMEOUT ? time_out(w) : err;
-}
-
-/* Unlock, let time pass, lock.  As gwi_patience_pause(), with the sentence. */
-static int pause_locked(struct wait *w)
-{
-    gw_world *world = w->world;
-
-    pthread_mutex_unlock(&world->lock);
-    if (!w->begun) {
-        gwi_patience_begin(&w->patience, world->fabric, GWI_LANE_WORLD,
-                           gwi_deadline_ns(world->job.timeout_ns));
-        w->begun = 1;
-    }
-    int err = gwi_patience_pause(&w->patience);
-    err = err < 0 ? explain(w, err) : err;
-    pthread_mutex_lock(&world->lock);
-    return err;
-}
-
-static void end_wait(struct wait *w)
-{
-    if (w->begun) {
-        gwi_patience_end(&w->patience);
-        gwi_ledger_waited(w->world->fabric->entry);
-    }
+    return gwi_wait_pause_locked(w, &w->world->lock);
 }
 
 /* Take in what arrived from anybody; another thread may have waited for it. */
@@ -409,40 +340,26 @@ static int poll_all_locked(gw_world *world)
     return n;
 }
 
-static int check_fate(const gw_world *world, int peer, const char *call)
-{
-    gwi_fabric *f = world->fabric;
-
-    if (gwi_likely(f->ops->fate(f, peer) == GWI_HERE))
-        return 0;
-    /* A rank leaves early because another one died: that one is to be named. */
-    int err = f->ops->check(f);
-    if (err < 0)
-        return gwi_fail(err, "%s; rank %d was in %s", gw_last_error(), f->place.rank, call);
-    return gwi_fail(GW_EPEER, "rank %d has left the job; rank %d was in %s", peer, f->place.rank,
-                    call);
-}
-
 /* sending */
 
 static int send_locked(gw_world *world, gwi_outgoing *out)
 {
     const struct gwi_fabric_ops *ops = world->fabric->ops;
     struct peer *p = &world->peers[out->peer];
-    struct wait w = {.world = world, .call = "send", .peer = out->peer};
+    gwi_wait w = {.world = world, .call = "send", .peer = out->peer};
     int done = 0, err = 0;
 
     while (p->sending && err >= 0)
         err = pause_locked(&w);
     if (err < 0) {
-        end_wait(&w);
+        gwi_wait_end(&w);
         return err;
     }
     p->sending = 1;
     while ((done = ops->send(world->fabric, out)) == 0) {
         /* Whoever cannot send takes in, so that nobody waits for ever. */
         if ((err = poll_all_locked(world)) == 0 && (err = pause_locked(&w)) > 0)
-            err = check_fate(world, out->peer, "send");
+            err = gwi_check_fate(world, out->peer, "send");
         if (err < 0)
             break;
     }
@@ -451,7 +368,7 @@ static int send_locked(gw_world *world, gwi_outgoing *out)
     p->sending = 0;
     if (w.begun)
         ops->nudge(world->fabric, GWI_LANE_WORLD); /* another thread may wait for its turn */
-    end_wait(&w);
+    gwi_wait_end(&w);
     return done < 0 ? done : err < 0 ? err : 0;
 }
 
@@ -462,13 +379,13 @@ int gw_world_send(gw_world *world, int peer, const void *bytes, size_t n_bytes)
 
     if (err < 0)
         return err;
-    err = check_fate(world, peer, "send");
+    err = gwi_check_fate(world, peer, "send");
     if (err == 0) {
         pthread_mutex_lock(&world->lock);
         err = send_locked(world, &out);
         pthread_mutex_unlock(&world->lock);
     }
-    return end_call(world, err);
+    return gwi_world_end(world, err);
 }
 
 /* receiving */
@@ -517,7 +434,7 @@ static int give_up(gw_world *world, int peer, enum want want, int err)
 static int await(gw_world *world, int peer, enum want want)
 {
     struct peer *p = &world->peers[peer];
-    struct wait w = {.world = world, .call = "recv", .peer = peer};
+    gwi_wait w = {.world = world, .call = "recv", .peer = peer};
     int err = 0, gone = 0;
 
     p->want = p->first == NULL ? want : NOTHING;
@@ -525,7 +442,7 @@ static int await(gw_world *world, int peer, enum want want)
         err = poll_locked(world, peer);
         if (err == 0 && !settled(p)) {
             if (gone) {
-                err = check_fate(world, peer, "recv");
+                err = gwi_check_fate(world, peer, "recv");
                 break;
             }
             /* One more look after the rank is known to be gone: what it sent
@@ -538,7 +455,7 @@ static int await(gw_world *world, int peer, enum want want)
         if (err < 0)
             break;
     }
-    end_wait(&w);
+    gwi_wait_end(&w);
     return err < 0 ? give_up(world, peer, want, err) : 0;
 }
 
@@ -546,12 +463,12 @@ static int await(gw_world *world, int peer, enum want want)
 static int begin_receiving(gw_world *world, int peer)
 {
     struct peer *p = &world->peers[peer];
-    struct wait w = {.world = world, .call = "recv", .peer = peer};
+    gwi_wait w = {.world = world, .call = "recv", .peer = peer};
     int err = 0;
 
     while (p->receiving && err >= 0)
         err = pause_locked(&w);
-    end_wait(&w);
+    gwi_wait_end(&w);
     if (err < 0)
         return err;
     if (p->lost)
@@ -583,7 +500,7 @@ int gw_world_peek(gw_world *world, int peer, size_t *ret_n_bytes)
         end_receiving(world, p);
     }
     pthread_mutex_unlock(&world->lock);
-    return end_call(world, err);
+    return gwi_world_end(world, err);
 }
 
 static int too_long(int peer, size_t n_bytes, size_t capacity)
@@ -632,7 +549,7 @@ int gw_world_recv(gw_world *world, int peer, void *buffer, size_t capacity, size
         end_receiving(world, p);
     }
     pthread_mutex_unlock(&world->lock);
-    return end_call(world, err);
+    return gwi_world_end(world, err);
 }
 
 /* the barrier */
@@ -645,12 +562,12 @@ static int check_missing(const gw_world *world)
     int n = f->ops->barrier_missing(f, missing, GWI_MAX_SIZE);
 
     for (int i = 0; i < n && err == 0; i++)
-        err = check_fate(world, missing[i], "a barrier");
+        err = gwi_check_fate(world, missing[i], "a barrier");
     return err;
 }
 
 /* One thread of this process is in a barrier at a time. */
-static int begin_barrier(gw_world *world, struct wait *w)
+static int begin_barrier(gw_world *world, gwi_wait *w)
 {
     int err = 0;
 
@@ -669,7 +586,8 @@ static int begin_barrier(gw_world *world, struct wait *w)
 static int barrier_locked(gw_world *world)
 {
     gwi_fabric *f = world->fabric;
-    struct wait w = {.world = world, .call = "a barrier", .peer = -1};
+    gwi_wait w = {
+        .world = world, .call = "a barrier", .missing = missing_at_barrier, .ctx = world};
     int err = begin_barrier(world, &w), entered = err == 0;
 
     while (err >= 0 && !f->ops->barrier_done(f)) {
@@ -677,7 +595,7 @@ static int barrier_locked(gw_world *world)
         if (err == 0 && (err = pause_locked(&w)) > 0)
             err = check_missing(world);
     }
-    end_wait(&w);
+    gwi_wait_end(&w);
     if (!entered)
         return err;
     world->arrived = !f->ops->barrier_done(f);
@@ -688,12 +606,12 @@ static int barrier_locked(gw_world *world)
 
 int gw_world_barrier(gw_world *world)
 {
-    int err = begin_call(world, GWI_OP_BARRIER, -1);
+    int err = gwi_world_begin(world, GWI_OP_BARRIER, -1);
 
     if (err < 0)
         return err;
     pthread_mutex_lock(&world->lock);
     err = barrier_locked(world);
     pthread_mutex_unlock(&world->lock);
-    return end_call(world, err);
+    return gwi_world_end(world, err);
 }

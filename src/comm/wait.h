@@ -1,0 +1,46 @@
+/* wait.h - a wait inside a call: how long, for whom, and what to say if it fails.
+ *
+ *     gwi_wait w = {.world = world, .call = "recv", .peer = 3, .lane = GWI_LANE_WORLD};
+ *     while (!there)
+ *         if ((err = gwi_wait_pause(&w)) != 0)
+ *             below 0: it failed, with a sentence; 1: look at fates, take in what came
+ *     gwi_wait_end(&w);
+ *
+ * It costs nothing until the first pause.                                     */
+#ifndef GWI_COMM_WAIT_H
+#define GWI_COMM_WAIT_H
+
+#include "fabric/fabric.h"
+
+#include <godwit/world.h>
+
+#include <pthread.h>
+
+/* Who has not come, as ranks of the world, up to `n_max`; returns how many in all. */
+typedef int gwi_missing(void *ctx, int *ret_ranks, int n_max);
+
+typedef struct gwi_wait {
+    gw_world *world;
+    const char *call; /* what it is in, for messages */
+    int lane;
+    gwi_bell *bell;       /* what is rung; NULL: the lane's */
+    int peer;             /* whom it waits for, if `missing` is NULL */
+    gwi_missing *missing;
+    void *ctx; /* of `missing` */
+    int begun; /* private, as the rest */
+    gwi_patience patience;
+} gwi_wait;
+
+/* Let time pass.  As gwi_patience_pause(), with the sentence. */
+int gwi_wait_pause(gwi_wait *w);
+
+/* The same for who holds `lock`, which is given up meanwhile. */
+int gwi_wait_pause_locked(gwi_wait *w, pthread_mutex_t *lock);
+
+void gwi_wait_end(gwi_wait *w);
+
+/* 0, or GW_EPEER if the rank has left or died, with a sentence that names it and the
+ * call that wanted it. */
+int gwi_check_fate(const gw_world *world, int rank, const char *call);
+
+#endif
