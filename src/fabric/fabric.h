@@ -119,6 +119,13 @@ struct gwi_fabric_ops {
     int (*segment_open)(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segment);
     void (*segment_close)(gwi_fabric *f, gwi_segment *segment);
 
+    /* Memory for some processes only: those for whom shares() says yes, which may be
+     * more than the node.  One makes the segment, zeroed, and tells the others its
+     * offset and length; they map it before the maker closes it.  None blocks. */
+    int (*shares)(gwi_fabric *f, int rank);
+    int (*segment_make)(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segment);
+    int (*segment_map)(gwi_fabric *f, uint64_t offset, size_t n_bytes, gwi_segment *ret_segment);
+
     /* Leave the job and free the fabric.  Does not wait for anybody. */
     void (*leave)(gwi_fabric *f);
 };

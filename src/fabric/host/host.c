@@ -392,6 +392,31 @@ static int map_segment(const gwi_host *host, gwi_segment *segment)
     return err;
 }
 
+int gwi_host_segment_map(gwi_host *host, uint64_t offset, size_t n_bytes,
+                         gwi_segment *ret_segment)
+{
+    gwi_segment segment = {.offset = offset, .n_bytes = n_bytes};
+    int err = map_segment(host, &segment);
+
+    if (err == 0)
+        *ret_segment = segment;
+    return err;
+}
+
+int gwi_host_segment_make(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment)
+{
+    size_t whole = (n_bytes + 4095) & ~(size_t)4095;
+    uint64_t offset = gwi_arena_reserve(&host->header->arena, whole + TAIL_BYTES);
+    int err = gwi_arena_allocate(host->fd, offset, whole + TAIL_BYTES);
+
+    if (err < 0)
+        return err;
+    err = gwi_host_segment_map(host, offset, whole, ret_segment);
+    if (err < 0)
+        gwi_arena_release(host->fd, offset, whole + TAIL_BYTES);
+    return err;
+}
+
 void gwi_host_segment_close(gwi_host *host, gwi_segment *segment)
 {
     if (segment->base == NULL)

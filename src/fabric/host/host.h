@@ -129,6 +129,9 @@ int gwi_host_barrier_missing(gwi_host *host, int *ret_ranks, int n_max);
 gwi_fate gwi_host_fate(const gwi_host *host, int rank);
 int gwi_host_check(gwi_host *host);
 int gwi_host_segment_open(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment);
+int gwi_host_segment_make(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment);
+int gwi_host_segment_map(gwi_host *host, uint64_t offset, size_t n_bytes,
+                         gwi_segment *ret_segment);
 void gwi_host_print_ledger(gwi_host *host, FILE *to);
 
 /* Map a job's shared file, after looking whether it is one that we understand.

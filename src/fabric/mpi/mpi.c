@@ -354,6 +354,21 @@ static int mpi_segment_open(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segm
     return self(f)->local->ops->segment_open(self(f)->local, n_bytes, ret_segment);
 }
 
+static int mpi_shares(gwi_fabric *f, int rank)
+{
+    return same_node(self(f), rank);
+}
+
+static int mpi_segment_make(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segment)
+{
+    return self(f)->local->ops->segment_make(self(f)->local, n_bytes, ret_segment);
+}
+
+static int mpi_segment_map(gwi_fabric *f, uint64_t offset, size_t n_bytes, gwi_segment *ret_segment)
+{
+    return self(f)->local->ops->segment_map(self(f)->local, offset, n_bytes, ret_segment);
+}
+
 static void mpi_segment_close(gwi_fabric *f, gwi_segment *segment)
 {
     self(f)->local->ops->segment_close(self(f)->local, segment);
@@ -416,6 +431,9 @@ static const struct gwi_fabric_ops mpi_ops = {
     .check = mpi_check,
     .segment_open = mpi_segment_open,
     .segment_close = mpi_segment_close,
+    .shares = mpi_shares,
+    .segment_make = mpi_segment_make,
+    .segment_map = mpi_segment_map,
     .leave = mpi_leave,
 };
 

@@ -204,6 +204,22 @@ static int shm_segment_open(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segm
     return gwi_host_segment_open(self(f)->host, n_bytes, ret_segment);
 }
 
+static int shm_shares(gwi_fabric *f, int rank)
+{
+    (void)f, (void)rank;
+    return 1;
+}
+
+static int shm_segment_make(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segment)
+{
+    return gwi_host_segment_make(self(f)->host, n_bytes, ret_segment);
+}
+
+static int shm_segment_map(gwi_fabric *f, uint64_t offset, size_t n_bytes, gwi_segment *ret_segment)
+{
+    return gwi_host_segment_map(self(f)->host, offset, n_bytes, ret_segment);
+}
+
 static void shm_segment_close(gwi_fabric *f, gwi_segment *segment)
 {
     gwi_host_segment_close(self(f)->host, segment);
@@ -243,6 +259,9 @@ static const struct gwi_fabric_ops shm_ops = {
     .check = shm_check,
     .segment_open = shm_segment_open,
     .segment_close = shm_segment_close,
+    .shares = shm_shares,
+    .segment_make = shm_segment_make,
+    .segment_map = shm_segment_map,
     .leave = shm_leave,
 };
 

@@ -719,6 +719,25 @@ static int sim_segment_open(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segm
     return done;
 }
 
+/* Segments among some processes only have no use yet that the simulation could run. */
+static int sim_shares(gwi_fabric *f, int rank)
+{
+    return f->place.rank == rank;
+}
+
+static int sim_segment_make(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segment)
+{
+    (void)f, (void)ret_segment;
+    return gwi_fail(GW_EUNSUP, "the simulation has no segment of %zu bytes outside of nodes",
+                    n_bytes);
+}
+
+static int sim_segment_map(gwi_fabric *f, uint64_t offset, size_t n_bytes, gwi_segment *ret_segment)
+{
+    (void)offset;
+    return sim_segment_make(f, n_bytes, ret_segment);
+}
+
 static void sim_segment_close(gwi_fabric *f, gwi_segment *segment)
 {
     struct memory **link = &self(f)->sim->memories;
@@ -786,6 +805,9 @@ static const struct gwi_fabric_ops sim_ops = {
     .check = sim_check,
     .segment_open = sim_segment_open,
     .segment_close = sim_segment_close,
+    .shares = sim_shares,
+    .segment_make = sim_segment_make,
+    .segment_map = sim_segment_map,
     .leave = sim_leave,
 };
 
