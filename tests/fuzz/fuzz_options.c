@@ -49,7 +49,7 @@ static int is_int_between(const char *text, long low, long high)
     negative = *text == '-';
     text += *text == '-' || *text == '+';
     for (; isdigit((unsigned char)*text); text++, digits++)
-        value = value > INT_MAX ? value : value * 10 + (*text - '0');
+        value = value > 10L * INT_MAX ? value : value * 10 + (*text - '0');
     value = negative ? -value : value;
     return digits > 0 && *text == '\0' && value >= low && value <= high;
 }
