@@ -69,7 +69,8 @@ GW_API int gw_comm_split(gw_comm *comm, int color, int key, gw_comm **ret_comm);
  * of them, and all give the same list. */
 GW_API int gw_comm_of_ranks(gw_world *world, const int *ranks, int n_ranks, gw_comm **ret_comm);
 
-/* Not collective.  NULL and the world's communicator are left alone. */
+/* Not collective; before the world is closed.  NULL and the world's communicator are left
+ * alone. */
 GW_API void gw_comm_close(gw_comm *comm);
 
 GW_API int gw_comm_rank(const gw_comm *comm);

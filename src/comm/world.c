@@ -14,6 +14,8 @@
 #include "base/error.h"
 #include "base/platform.h"
 #include "base/thread.h"
+#include "comm/group.h"
+#include "comm/mail.h"
 #include "comm/wait.h"
 #include "comm/world.h"
 #include "fabric/ranks.h"
@@ -111,15 +113,21 @@ int gw_world_join(const gw_world_options *opt, gw_world **ret_world)
         goto free_peers;
     world->generation = gwi_fork_generation();
     pthread_mutex_init(&world->lock, NULL);
+    pthread_mutex_init(&world->comm_lock, NULL);
+    err = gwi_mail_new(world, &world->mail);
+    if (err < 0)
+        goto leave;
     if (gwi_where_hook() != NULL) {
         err = gwi_witness_start(&world->witness, world->fabric->entry, where, world);
         if (err < 0)
-            goto leave;
+            goto free_mail;
         world->has_witness = 1;
     }
     *ret_world = world;
     return 0;
 
+free_mail:
+    gwi_mail_free(world->mail);
 leave:
     world->fabric->ops->leave(world->fabric);
 free_peers:
@@ -136,6 +144,8 @@ void gw_world_close(gw_world *world)
         return;
     if (world->has_witness)
         gwi_witness_stop(&world->witness);
+    gwi_comm_free_world(world);
+    gwi_mail_free(world->mail);
     world->fabric->ops->leave(world->fabric);
     for (int rank = 0; rank < world->job.size; rank++)
         for (struct message *m = world->peers[rank].first, *next; m != NULL; m = next) {

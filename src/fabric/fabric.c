@@ -80,3 +80,43 @@ int gwi_fabric_segment_open(gwi_fabric *f, size_t n_bytes, int64_t deadline_ns,
                         f->place.node);
     return err;
 }
+
+/* what a fabric lacks */
+
+static int no_open(gwi_fabric *f, const int *ranks, int n_ranks, uint64_t context,
+                   gwi_native_group **ret_group)
+{
+    (void)ranks, (void)n_ranks, (void)context, (void)ret_group;
+    return gwi_fail(GW_EUNSUP, "the fabric %s has no collectives of its own", f->ops->name);
+}
+
+static int no_start(gwi_fabric *f, gwi_native_group *group, const gwi_native_call *call,
+                    gwi_native_request *ret_request)
+{
+    (void)group, (void)call, (void)ret_request;
+    return gwi_fail(GW_EUNSUP, "the fabric %s has no collectives of its own", f->ops->name);
+}
+
+static int no_test(gwi_fabric *f, gwi_native_request *request)
+{
+    (void)request;
+    return gwi_fail(GW_EUNSUP, "the fabric %s has no collectives of its own", f->ops->name);
+}
+
+static void no_forget(gwi_fabric *f, gwi_native_request *request)
+{
+    (void)f, (void)request;
+}
+
+static void no_close(gwi_fabric *f, gwi_native_group *group)
+{
+    (void)f, (void)group;
+}
+
+const struct gwi_native_ops gwi_no_native = {
+    .open = no_open,
+    .start = no_start,
+    .test = no_test,
+    .forget = no_forget,
+    .close = no_close,
+};

@@ -16,6 +16,8 @@
 #include "base/wait.h"
 #include "fabric/ledger.h"
 
+#include <godwit/comm.h>
+
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -71,8 +73,73 @@ typedef struct gwi_segment {
  * before can be polled. */
 typedef enum gwi_fate { GWI_HERE, GWI_LEFT, GWI_DEAD } gwi_fate;
 
+/* Some ranks for whom the fabric itself can do collectives, and one of these under
+ * way. */
+typedef struct gwi_native_group gwi_native_group;
+typedef struct gwi_native_request {
+    uint64_t word;
+} gwi_native_request;
+
+/* One collective of a group.  Everything it points to, the counts too, is lent until
+ * it is done.  send and recv do not overlap.  What a kind does not use is 0; `counts`
+ * and `at` (where in the buffer) are by rank in the group.
+ *
+ *   BCAST                     recv: n bytes, those of the root
+ *   GATHER, ALLGATHER         send: n bytes; recv: counts, at.  Without counts all
+ *                             ranks send equally many, which come one after the other
+ *   SCATTER                   send: counts, at (the root's only); recv: n bytes
+ *   ALLTOALL                  send and recv: counts, at
+ *   ALLREDUCE, REDUCE, SCAN   send and recv: n entries
+ *   REDUCE_SCATTER            send: all entries; recv: counts, of every rank
+ *   BARRIER                   nothing
+ *
+ * Entries are I32 or I64, with any operation but MINLOC and MAXLOC, or F32, F64, C64 or
+ * C128, with SUM and PROD. */
+typedef struct gwi_native_call {
+    gw_collective kind;
+    gw_op op;
+    gw_dtype dtype;
+    int root;
+    int n;
+    const void *send;
+    const int *send_counts, *send_at;
+    void *recv;
+    const int *recv_counts, *recv_at;
+} gwi_native_call;
+
+/* An ability that a fabric may lack.  One thread at a time works with a group. */
+struct gwi_native_ops {
+    int able; /* 0: nothing here works */
+
+    /* Make a group of ranks of the world.  Collective for them alone, and it blocks
+     * until all of them call it, without a time limit: let them agree just before.
+     * No two groups of a rank have the same context. */
+    int (*open)(gwi_fabric *f, const int *ranks, int n_ranks, uint64_t context,
+                gwi_native_group **ret_group);
+
+    /* Start a collective.  Never blocks.  All ranks start the same ones in the same
+     * order, one after the other. */
+    int (*start)(gwi_fabric *f, gwi_native_group *group, const gwi_native_call *call,
+                 gwi_native_request *ret_request);
+
+    /* Whether it is done; 1, 0 or an error, after which it must be forgotten.  It goes
+     * on only while somebody asks. */
+    int (*test)(gwi_fabric *f, gwi_native_request *request);
+
+    /* Wait no longer.  What was lent stays so for ever; the group is of no use any more,
+     * and is not closed. */
+    void (*forget)(gwi_fabric *f, gwi_native_request *request);
+
+    /* Free a group.  Not collective; all that it started is done. */
+    void (*close)(gwi_fabric *f, gwi_native_group *group);
+};
+
+/* That of a fabric without it: opening says so. */
+extern const struct gwi_native_ops gwi_no_native;
+
 struct gwi_fabric_ops {
     const char *name;
+    const struct gwi_native_ops *native;
 
     /* Send as much of `out` as there is room for.  Never blocks, never polls.
      * Returns 1 when the bytes may be used again, 0 when there is no room yet,
@@ -103,6 +170,9 @@ struct gwi_fabric_ops {
 
     /* What is known of a rank; a cheap look that finds no new deaths. */
     gwi_fate (*fate)(gwi_fabric *f, int rank);
+
+    /* What a rank is doing; NULL if that cannot be seen from here. */
+    const gwi_entry *(*entry_of)(gwi_fabric *f, int rank);
 
     /* Write a table of what every rank is doing, a line each, no newline at the
      * end.  Waits up to half a second for answers. */

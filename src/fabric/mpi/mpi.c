@@ -336,6 +336,13 @@ static int mpi_check(gwi_fabric *f)
     return err < 0 ? err : attend(m);
 }
 
+static const gwi_entry *mpi_entry_of(gwi_fabric *f, int rank)
+{
+    struct mpi *m = self(f);
+
+    return same_host(m, rank) ? m->local->ops->entry_of(m->local, m->hosts.index[rank]) : NULL;
+}
+
 static void mpi_print_ledger(gwi_fabric *f, FILE *to)
 {
     struct mpi *m = self(f);
@@ -373,6 +380,81 @@ static void mpi_segment_close(gwi_fabric *f, gwi_segment *segment)
 {
     self(f)->local->ops->segment_close(self(f)->local, segment);
 }
+
+/* MPI's own collectives */
+
+/* A group has a communicator of its own, that of all ranks too: a collective that was
+ * given up must not come between those of others. */
+struct gwi_native_group {
+    gwi_mpi_comm comm;
+};
+
+static int group_open(gwi_fabric *f, const int *ranks, int n_ranks, uint64_t context,
+                      gwi_native_group **ret_group)
+{
+    struct mpi *m = self(f);
+    gwi_native_group *group = malloc(sizeof *group);
+
+    if (group == NULL)
+        return gwi_fail(GW_ENOMEM, "a communicator of %d ranks", n_ranks);
+    int code = m->shim->group(m->comm, ranks, n_ranks, context, &group->comm);
+    if (code != 0) {
+        free(group);
+        return gwi_mpi_failed(m->shim, code, "making a communicator");
+    }
+    *ret_group = group;
+    return 0;
+}
+
+static int group_start(gwi_fabric *f, gwi_native_group *group, const gwi_native_call *call,
+                       gwi_native_request *ret_request)
+{
+    struct mpi *m = self(f);
+    gwi_mpi_request request;
+
+    int code = m->shim->collective(group->comm, call, &request);
+    if (code != 0)
+        return gwi_mpi_failed(m->shim, code, "starting a collective");
+    ret_request->word = request.word;
+    return 0;
+}
+
+static int group_test(gwi_fabric *f, gwi_native_request *request)
+{
+    struct mpi *m = self(f);
+    gwi_mpi_request r = {request->word};
+    int done = 0;
+
+    int code = m->shim->test(&r, &done);
+    request->word = r.word;
+    return code != 0 ? gwi_mpi_failed(m->shim, code, "doing a collective") : done;
+}
+
+/* MPI knows no way to take a collective back, and forbids to free its request: so that
+ * is just left alone. */
+static void group_forget(gwi_fabric *f, gwi_native_request *request)
+{
+    (void)f;
+    *request = (gwi_native_request){0};
+}
+
+static void group_close(gwi_fabric *f, gwi_native_group *group)
+{
+    struct mpi *m = self(f);
+
+    if (group != NULL && m->shim->state() == GWI_MPI_RUNNING)
+        m->shim->ungroup(&group->comm);
+    free(group);
+}
+
+static const struct gwi_native_ops mpi_native = {
+    .able = 1,
+    .open = group_open,
+    .start = group_start,
+    .test = group_test,
+    .forget = group_forget,
+    .close = group_close,
+};
 
 /* coming and going */
 
@@ -418,6 +500,7 @@ static void mpi_leave(gwi_fabric *f)
 
 static const struct gwi_fabric_ops mpi_ops = {
     .name = "mpi",
+    .native = &mpi_native,
     .send = mpi_send,
     .abandon = mpi_abandon,
     .poll = mpi_poll,
@@ -427,6 +510,7 @@ static const struct gwi_fabric_ops mpi_ops = {
     .barrier_done = mpi_barrier_done,
     .barrier_missing = mpi_barrier_missing,
     .fate = mpi_fate,
+    .entry_of = mpi_entry_of,
     .print_ledger = mpi_print_ledger,
     .check = mpi_check,
     .segment_open = mpi_segment_open,

@@ -170,6 +170,147 @@ static int receive(gwi_mpi_found *found, void *bytes, gwi_mpi_request *ret_reque
     return err;
 }
 
+/* Tags of groups begin above all that messages use (post.c).  They keep groups apart
+ * that several threads make at the same time. */
+static int tag_of(MPI_Comm comm, uint64_t context)
+{
+    int yes = 0, *high = NULL;
+
+    if (MPI_Comm_get_attr(comm, MPI_TAG_UB, &high, &yes) != MPI_SUCCESS || !yes || *high <= 32768)
+        return 32767;
+    return 32768 + (int)(context % (uint64_t)(*high - 32768));
+}
+
+static int make_group(gwi_mpi_comm comm, const int *ranks, int n, uint64_t context,
+                      gwi_mpi_comm *ret_group)
+{
+    HANDLE(MPI_Comm, c, comm.word);
+    MPI_Group all, some;
+    MPI_Comm made;
+
+    int err = MPI_Comm_group(c, &all);
+    if (err != MPI_SUCCESS)
+        return err;
+    err = MPI_Group_incl(all, n, ranks, &some);
+    if (err == MPI_SUCCESS) {
+        err = MPI_Comm_create_group(c, some, tag_of(c, context), &made);
+        MPI_Group_free(&some);
+    }
+    MPI_Group_free(&all);
+    if (err != MPI_SUCCESS)
+        return err;
+    KEEP(made, ret_group->word);
+    return MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
+}
+
+static int free_group(gwi_mpi_comm *group)
+{
+    HANDLE(MPI_Comm, c, group->word);
+
+    return MPI_Comm_free(&c);
+}
+
+static MPI_Datatype type_of(gw_dtype dtype)
+{
+    switch (dtype) {
+    case GW_I32:
+        return MPI_INT32_T;
+    case GW_I64:
+        return MPI_INT64_T;
+    case GW_F32:
+        return MPI_FLOAT;
+    case GW_F64:
+        return MPI_DOUBLE;
+    case GW_C64:
+        return MPI_C_FLOAT_COMPLEX;
+    case GW_C128:
+        return MPI_C_DOUBLE_COMPLEX;
+    default:
+        return MPI_DATATYPE_NULL; /* not in the contract: MPI refuses it */
+    }
+}
+
+static MPI_Op op_of(gw_op op)
+{
+    switch (op) {
+    case GW_MAX:
+        return MPI_MAX;
+    case GW_MIN:
+        return MPI_MIN;
+    case GW_SUM:
+        return MPI_SUM;
+    case GW_PROD:
+        return MPI_PROD;
+    case GW_LAND:
+        return MPI_LAND;
+    case GW_BAND:
+        return MPI_BAND;
+    case GW_LOR:
+        return MPI_LOR;
+    case GW_BOR:
+        return MPI_BOR;
+    case GW_LXOR:
+        return MPI_LXOR;
+    case GW_BXOR:
+        return MPI_BXOR;
+    default:
+        return MPI_OP_NULL;
+    }
+}
+
+static int move(MPI_Comm c, const gwi_native_call *k, MPI_Request *r)
+{
+    switch (k->kind) {
+    case GW_BCAST:
+        return MPI_Ibcast(k->recv, k->n, MPI_BYTE, k->root, c, r);
+    case GW_GATHER:
+        return MPI_Igatherv(k->send, k->n, MPI_BYTE, k->recv, k->recv_counts, k->recv_at, MPI_BYTE,
+                            k->root, c, r);
+    case GW_ALLGATHER:
+        if (k->recv_counts == NULL)
+            return MPI_Iallgather(k->send, k->n, MPI_BYTE, k->recv, k->n, MPI_BYTE, c, r);
+        return MPI_Iallgatherv(k->send, k->n, MPI_BYTE, k->recv, k->recv_counts, k->recv_at,
+                               MPI_BYTE, c, r);
+    case GW_SCATTER:
+        return MPI_Iscatterv(k->send, k->send_counts, k->send_at, MPI_BYTE, k->recv, k->n, MPI_BYTE,
+                             k->root, c, r);
+    case GW_ALLTOALL:
+        return MPI_Ialltoallv(k->send, k->send_counts, k->send_at, MPI_BYTE, k->recv,
+                              k->recv_counts, k->recv_at, MPI_BYTE, c, r);
+    default:
+        return MPI_Ibarrier(c, r);
+    }
+}
+
+static int combine(MPI_Comm c, const gwi_native_call *k, MPI_Request *r)
+{
+    MPI_Datatype type = type_of(k->dtype);
+    MPI_Op op = op_of(k->op);
+
+    switch (k->kind) {
+    case GW_ALLREDUCE:
+        return MPI_Iallreduce(k->send, k->recv, k->n, type, op, c, r);
+    case GW_REDUCE:
+        return MPI_Ireduce(k->send, k->recv, k->n, type, op, k->root, c, r);
+    case GW_REDUCE_SCATTER:
+        return MPI_Ireduce_scatter(k->send, k->recv, k->recv_counts, type, op, c, r);
+    default:
+        return MPI_Iscan(k->send, k->recv, k->n, type, op, c, r);
+    }
+}
+
+static int collective(gwi_mpi_comm group, const gwi_native_call *call, gwi_mpi_request *ret_request)
+{
+    HANDLE(MPI_Comm, c, group.word);
+    MPI_Request request;
+
+    int combines = call->kind == GW_ALLREDUCE || call->kind == GW_REDUCE ||
+                   call->kind == GW_REDUCE_SCATTER || call->kind == GW_SCAN;
+    int err = combines ? combine(c, call, &request) : move(c, call, &request);
+    KEEP(request, ret_request->word);
+    return err;
+}
+
 static int test(gwi_mpi_request *request, int *ret_done)
 {
     HANDLE(MPI_Request, r, request->word);
@@ -207,6 +348,9 @@ __attribute__((visibility("default"))) const struct gwi_mpi_shim gw_mpi_shim = {
     .send = send_bytes,
     .find = find,
     .receive = receive,
+    .group = make_group,
+    .collective = collective,
+    .ungroup = free_group,
     .test = test,
     .forget = forget,
 };

@@ -5,14 +5,16 @@
  * Handles are copied into words of 8 bytes, which holds them in every MPI.
  *
  * Functions return 0 or MPI's own error, for which `explain` has the text.  None
- * of them blocks but `start` and `finish`.                                    */
+ * of them blocks but `start`, `finish` and `group`.                           */
 #ifndef GWI_FABRIC_MPI_SHIM_H
 #define GWI_FABRIC_MPI_SHIM_H
+
+#include "fabric/fabric.h" /* for its types */
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define GWI_MPI_SHIM_LAYOUT 1 /* changes with this header */
+#define GWI_MPI_SHIM_LAYOUT 2 /* changes with this header */
 #define GWI_MPI_ANY (-1)      /* any source, any tag */
 
 typedef struct gwi_mpi_comm {
@@ -68,6 +70,14 @@ struct gwi_mpi_shim {
                 gwi_mpi_request *ret_request);
     int (*find)(gwi_mpi_comm comm, int source, int tag, int *ret_yes, gwi_mpi_found *ret_found);
     int (*receive)(gwi_mpi_found *found, void *bytes, gwi_mpi_request *ret_request);
+
+    /* A communicator for some ranks of `comm`, and any of its collectives.  All ranks call
+     * these two, but for the freeing of the communicator. */
+    int (*group)(gwi_mpi_comm comm, const int *ranks, int n, uint64_t context,
+                 gwi_mpi_comm *ret_group);
+    int (*collective)(gwi_mpi_comm group, const gwi_native_call *call,
+                      gwi_mpi_request *ret_request);
+    int (*ungroup)(gwi_mpi_comm *group);
 
     int (*test)(gwi_mpi_request *request, int *ret_done);
 

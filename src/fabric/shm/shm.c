@@ -189,6 +189,11 @@ static gwi_fate shm_fate(gwi_fabric *f, int rank)
     return gwi_host_fate(self(f)->host, rank);
 }
 
+static const gwi_entry *shm_entry_of(gwi_fabric *f, int rank)
+{
+    return &self(f)->host->seats[rank].entry;
+}
+
 static void shm_print_ledger(gwi_fabric *f, FILE *to)
 {
     gwi_host_print_ledger(self(f)->host, to);
@@ -246,6 +251,7 @@ static void shm_leave(gwi_fabric *f)
 
 static const struct gwi_fabric_ops shm_ops = {
     .name = "shm",
+    .native = &gwi_no_native,
     .send = shm_send,
     .abandon = shm_abandon,
     .poll = shm_poll,
@@ -255,6 +261,7 @@ static const struct gwi_fabric_ops shm_ops = {
     .barrier_done = shm_barrier_done,
     .barrier_missing = shm_barrier_missing,
     .fate = shm_fate,
+    .entry_of = shm_entry_of,
     .print_ledger = shm_print_ledger,
     .check = shm_check,
     .segment_open = shm_segment_open,

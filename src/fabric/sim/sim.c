@@ -780,6 +780,11 @@ static void describe(struct rank *r, char *text, size_t room)
 
 /* The ledger of a simulation is what the simulation sees: it has no witnesses to
  * ask and no clock to wait by. */
+static const gwi_entry *sim_entry_of(gwi_fabric *f, int rank)
+{
+    return &self(f)->sim->entries[rank];
+}
+
 static void sim_print_ledger(gwi_fabric *f, FILE *to)
 {
     char text[400];
@@ -792,6 +797,7 @@ static void sim_print_ledger(gwi_fabric *f, FILE *to)
 
 static const struct gwi_fabric_ops sim_ops = {
     .name = "sim",
+    .native = &gwi_no_native,
     .send = sim_send,
     .abandon = sim_abandon,
     .poll = sim_poll,
@@ -801,6 +807,7 @@ static const struct gwi_fabric_ops sim_ops = {
     .barrier_done = sim_barrier_done,
     .barrier_missing = sim_barrier_missing,
     .fate = sim_fate,
+    .entry_of = sim_entry_of,
     .print_ledger = sim_print_ledger,
     .check = sim_check,
     .segment_open = sim_segment_open,
