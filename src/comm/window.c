@@ -41,7 +41,7 @@ struct header {
     uint64_t magic;
     uint32_t size, unused;
     uint64_t slot_bytes;
-    /* rung when a card is there or a step is done */
+    /* rung when the last card is there or the last rank has done a step */
     _Alignas(GWI_LINE) gwi_bell bell;
 };
 
@@ -123,9 +123,21 @@ static unsigned char *slot_of(const struct window *w, uint64_t step, int what, i
 static int has_come(const struct window *w, int rank)
 {
     if (w->awaited_steps > 0)
-        return atomic_load_explicit(&w->seats[rank].steps, memory_order_acquire) >=
+        return atomic_load_explicit(&w->seats[rank].steps, memory_order_seq_cst) >=
                w->awaited_steps;
-    return atomic_load_explicit(number_of(w, w->calls, rank), memory_order_acquire) >= w->calls;
+    return atomic_load_explicit(number_of(w, w->calls, rank), memory_order_seq_cst) >= w->calls;
+}
+
+/* Who comes last wakes the others; nobody is woken in vain.  Everybody has announced itself
+ * before it looks, in one order for all, so the last one sees all. */
+static void wake_if_last(gw_comm *comm)
+{
+    struct window *w = self(comm);
+
+    for (int r = 0; r < comm->size; r++)
+        if (!has_come(w, r))
+            return;
+    gwi_bell_ring(&w->header->bell);
 }
 
 static int missing(void *ctx, int *ret_ranks, int n_max)
@@ -157,7 +169,7 @@ static int check_missing(gw_comm *comm, const char *call)
 }
 
 /* Until everybody's card or step is there. */
-static int await_all(gw_comm *comm, uint64_t steps)
+static int await_all(gw_comm *comm)
 {
     struct window *w = self(comm);
     gwi_wait wait = {.world = comm->world,
@@ -168,7 +180,6 @@ static int await_all(gw_comm *comm, uint64_t steps)
                      .ctx = comm};
     int err = 0;
 
-    w->awaited_steps = steps;
     for (int r = 0; r < comm->size && err >= 0; r++)
         while (!has_come(w, r) && err >= 0) {
             err = gwi_wait_pause(&wait);
@@ -184,17 +195,18 @@ static int begin_step(gw_comm *comm)
 {
     struct window *w = self(comm);
 
-    return w->steps == 0 ? 0 : await_all(comm, w->steps);
+    w->awaited_steps = w->steps;
+    return w->steps == 0 ? 0 : await_all(comm);
 }
 
 static void end_step(gw_comm *comm)
 {
     struct window *w = self(comm);
 
-    w->steps++;
+    w->awaited_steps = ++w->steps;
     /* What we wrote is seen by who sees this; pairs with has_come(). */
     atomic_store_explicit(&w->seats[comm->rank].steps, w->steps, memory_order_seq_cst);
-    gwi_bell_ring(&w->header->bell);
+    wake_if_last(comm);
 }
 
 /* cards */
@@ -209,11 +221,12 @@ static int window_agree(gw_comm *comm, const gwi_card *mine, const gw_call *call
     memcpy(desk->card.shape, mine->shape, gwi_card_bytes(mine) - offsetof(gwi_card, shape));
     if (mine->n_bytes > 0 && mine->n_bytes <= SMALL_BYTES)
         memcpy(desk->input, call->input.data, mine->n_bytes);
+    w->awaited_steps = 0;
     atomic_store_explicit(number_of(w, w->calls, comm->rank), w->calls, memory_order_seq_cst);
-    gwi_bell_ring(&w->header->bell);
+    wake_if_last(comm);
     for (int r = 0; r < comm->size; r++)
         ret_cards[r] = &desk_of(w, w->calls, r)->card;
-    return await_all(comm, 0);
+    return await_all(comm);
 }
 
 /* combining */
