@@ -334,10 +334,15 @@ static int missing_at_barrier(void *ctx, int *ret_ranks, int n_max)
     return f->ops->barrier_missing(f, ret_ranks, n_max);
 }
 
-/* Unlock, let time pass, lock. */
+/* Unlock, let time pass, lock.  Messages with tags move on meanwhile: somebody may wait for
+ * one that was sent before. */
 static int pause_locked(gwi_wait *w)
 {
-    return gwi_wait_pause_locked(w, &w->world->lock);
+    int err = gwi_wait_pause_locked(w, &w->world->lock), moved = 0;
+
+    if (err > 0)
+        moved = gwi_mail_progress(w->world);
+    return moved < 0 ? moved : err;
 }
 
 /* Take in what arrived from anybody; another thread may have waited for it. */

@@ -33,7 +33,7 @@
     X(WAIT_SEND, "Wait, Isend to")           \
     X(WAIT_RECV, "Wait for")                 \
     X(WAIT_ANY, "Wait for anyone")           \
-    X(GROUP, "the making of a communicator") \
+    X(GROUP, "making a communicator") \
     X(ALLREDUCE, "Allreduce")                \
     X(REDUCE, "Reduce")                      \
     X(BCAST, "Bcast")                        \
