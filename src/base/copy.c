@@ -1,5 +1,6 @@
 /* copy.c - streaming copies with the processor's non-temporal stores. */
 #include "base/copy.h"
+#include "base/clock.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -42,3 +43,40 @@ void gwi_copy_stream(void *restrict to, const void *restrict from, size_t n)
 }
 
 #endif
+
+#define STREAM_BYTES 4096 /* shorter copies always go by the cache */
+#define TIME_EVERY 8      /* of the copies that are long enough, one is timed */
+#define SLOW_COPIES 3     /* in a row, since a copy may just have been interrupted */
+#define STREAMED 256      /* then so many go past the cache before we try again */
+
+/* Slow is below 10 GB/s: between the two by a factor of two each way. */
+static int is_slow(size_t n, int64_t ns)
+{
+    return ns >= (int64_t)n / 10;
+}
+
+static void copy_timed(gwi_copier *c, void *restrict to, const void *restrict from, size_t n)
+{
+    int64_t start = gwi_now_ns();
+
+    memcpy(to, from, n);
+    if (!is_slow(n, gwi_now_ns() - start)) {
+        c->slow = 0;
+    } else if (++c->slow >= SLOW_COPIES) {
+        c->slow = SLOW_COPIES - 1; /* one more after that decides again */
+        c->stream = STREAMED;
+    }
+}
+
+void gwi_copier_copy(gwi_copier *copier, void *restrict to, const void *restrict from, size_t n)
+{
+    if (copier->stream > 0 && n >= STREAM_BYTES) {
+        copier->stream--;
+        gwi_copy_stream(to, from, n);
+    } else if (n >= copier->time_from && n > 0 &&
+               (copier->slow > 0 || ++copier->n_timable % TIME_EVERY == 0)) {
+        copy_timed(copier, to, from, n);
+    } else if (n > 0) {
+        memcpy(to, from, n);
+    }
+}

@@ -29,11 +29,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALL_BYTES ((size_t)16 << 10)      /* an input up to this lies on the desk */
+#define SMALL_BYTES ((size_t)64 << 10)      /* an input up to this lies on the desk ... */
+#define SMALL_MANY_BYTES ((size_t)16 << 10) /* ... and less where many would read it */
+#define FEW_RANKS 8
 #define SLOT_BYTES ((size_t)256 << 10)      /* fits a processor's own cache, with its like */
 #define SLOT_MIN_BYTES ((size_t)16 << 10)   /* ... and shorter ones for many ranks: */
 #define WINDOW_BYTES ((size_t)16 << 20)     /* about so much for all slots */
 #define BLOCK_BYTES ((size_t)4096)          /* what is put together before it is combined */
+#define TIME_BYTES ((size_t)4096)           /* from here on copies are worth timing */
 #define MAGIC UINT64_C(0x676f647769740201)
 
 struct header {
@@ -53,7 +56,7 @@ struct seat {
 /* Written by its rank, the card's number last, with release. */
 struct desk {
     _Alignas(GWI_LINE) gwi_card card;
-    unsigned char input[SMALL_BYTES];
+    unsigned char input[]; /* as long as small_bytes_for() says */
 };
 
 _Static_assert(sizeof(gwi_card) % GWI_LINE == 0 && offsetof(gwi_card, number) == 56,
@@ -64,7 +67,8 @@ struct window {
     gwi_segment segment;
     struct header *header;
     struct seat *seats;
-    struct desk *desks;   /* [number % 2 * size + rank] */
+    unsigned char *desks; /* [number % 2 * size + rank], each small_bytes longer than its card */
+    size_t small_bytes;
     unsigned char *slots; /* [(step % 2 * 2 + combined) * size + rank] */
     size_t slot_bytes;
     uint64_t calls;         /* begun */
@@ -74,6 +78,7 @@ struct window {
     gwi_strip *streams;
     const void **in;
     unsigned char *scratch; /* a block each */
+    gwi_copier copier;      /* into desks and slots */
 };
 
 static struct window *self(const gw_comm *comm)
@@ -90,17 +95,23 @@ static size_t slot_bytes_for(int size)
     return fair > SLOT_BYTES ? SLOT_BYTES : fair < SLOT_MIN_BYTES ? SLOT_MIN_BYTES : fair;
 }
 
+static size_t small_bytes_for(int size)
+{
+    return size <= FEW_RANKS ? SMALL_BYTES : SMALL_MANY_BYTES;
+}
+
 static size_t window_bytes(int size, size_t slot_bytes)
 {
-    size_t n = (size_t)size;
+    size_t n = (size_t)size, desk = sizeof(struct desk) + small_bytes_for(size);
 
-    return sizeof(struct header) + n * sizeof(struct seat) + 2 * n * sizeof(struct desk) +
-           4 * n * slot_bytes;
+    return sizeof(struct header) + n * sizeof(struct seat) + 2 * n * desk + 4 * n * slot_bytes;
 }
 
 static struct desk *desk_of(const struct window *w, uint64_t number, int rank)
 {
-    return &w->desks[number % 2 * w->header->size + (uint64_t)rank];
+    uint64_t index = number % 2 * w->header->size + (uint64_t)rank;
+
+    return (struct desk *)(void *)(w->desks + index * (sizeof(struct desk) + w->small_bytes));
 }
 
 static _Atomic uint64_t *number_of(const struct window *w, uint64_t number, int rank)
@@ -219,8 +230,8 @@ static int window_agree(gw_comm *comm, const gwi_card *mine, const gw_call *call
 
     memcpy(&desk->card, mine, offsetof(gwi_card, number));
     memcpy(desk->card.shape, mine->shape, gwi_card_bytes(mine) - offsetof(gwi_card, shape));
-    if (mine->n_bytes > 0 && mine->n_bytes <= SMALL_BYTES)
-        memcpy(desk->input, call->input.data, mine->n_bytes);
+    if (mine->n_bytes > 0 && mine->n_bytes <= w->small_bytes)
+        gwi_copier_copy(&w->copier, desk->input, call->input.data, mine->n_bytes);
     w->awaited_steps = 0;
     atomic_store_explicit(number_of(w, w->calls, comm->rank), w->calls, memory_order_seq_cst);
     wake_if_last(comm);
@@ -415,8 +426,9 @@ static void hand_out_slices(gw_comm *comm, const gwi_plan *plan, size_t at, size
     const unsigned char *from = (const unsigned char *)plan->input + at;
     unsigned char *slot = slot_of(w, w->steps, GIVEN, comm->rank);
 
-    memcpy(slot, from, own.from);
-    memcpy(slot + own.from + own.n, from + own.from + own.n, n - own.from - own.n);
+    gwi_copier_copy(&w->copier, slot, from, own.from);
+    gwi_copier_copy(&w->copier, slot + own.from + own.n, from + own.from + own.n,
+                    n - own.from - own.n);
 }
 
 static int gets_result(const gw_comm *comm, const gwi_plan *plan)
@@ -492,6 +504,7 @@ static int new_window(gw_comm *comm, struct window **ret_window)
         w->streams = calloc(n, sizeof *w->streams);
         w->in = calloc(n, sizeof *w->in);
         w->scratch = malloc(n * BLOCK_BYTES);
+        w->copier.time_from = TIME_BYTES;
     }
     if (w == NULL || w->streams == NULL || w->in == NULL || w->scratch == NULL) {
         free_window(w);
@@ -508,7 +521,7 @@ static int window_run(gw_comm *comm, const gwi_plan *plan)
     if (plan->kind == GW_REDUCE && comm->rank != plan->root && plan->output != NULL &&
         plan->output != plan->input)
         memset(plan->output, 0, plan->output_bytes);
-    if (plan->largest <= SMALL_BYTES) {
+    if (plan->largest <= self(comm)->small_bytes) {
         if (!gwi_combines(plan->kind))
             move_small(comm, plan);
         else if (gets_result(comm, plan))
@@ -556,8 +569,9 @@ static void find_parts(struct window *w, int size)
     at += sizeof(struct header);
     w->seats = (void *)at;
     at += (size_t)size * sizeof(struct seat);
-    w->desks = (void *)at;
-    at += 2 * (size_t)size * sizeof(struct desk);
+    w->desks = at;
+    w->small_bytes = small_bytes_for(size);
+    at += 2 * (size_t)size * (sizeof(struct desk) + w->small_bytes);
     w->slots = at;
     w->slot_bytes = w->header->slot_bytes;
 }

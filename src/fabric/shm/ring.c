@@ -1,6 +1,5 @@
 /* ring.c - giving and taking frames; ring.h has the picture and the rules. */
 #include "fabric/shm/ring.h"
-#include "base/clock.h"
 #include "base/copy.h"
 
 #include <assert.h>
@@ -11,17 +10,6 @@ enum kind { NOTHING, WHOLE, FIRST, MORE, SKIP, ABANDON };
 
 #define FIRST_BYTES 1024        /* a message travels in frames that double from here ... */
 #define FRAME_BYTES (32 * 1024) /* ... to here, so that both ends copy at the same time */
-
-/* Whether to write past our cache.  Lines that we cache are handed over from
- * cache to cache: 25 GB/s between cores that share a cache and 5 between cores
- * that do not, where going by memory gives 14 in either case.  Which it is changes
- * when a process moves, so the giver times some of its cached copies; those past
- * the cache tell nothing, for they return before the bytes have arrived. */
-#define STREAM_BYTES 4096          /* shorter payloads are always cached */
-#define TIME_EVERY 8               /* of the full frames, one is timed */
-#define SLOW_NS (FRAME_BYTES / 10) /* 10 GB/s: between the two by a factor of two each way */
-#define SLOW_COPIES 3              /* in a row, since a copy may just have been interrupted */
-#define STREAMED_FRAMES 256        /* then so many go past the cache before we try again */
 
 static uint64_t lines(uint64_t bytes)
 {
@@ -58,7 +46,10 @@ static uint64_t frame_max(uint64_t capacity, uint64_t sent)
 void gwi_ring_giver_init(gwi_ring_giver *g, gwi_ring_shared *ring, uint64_t capacity)
 {
     assert((capacity & (capacity - 1)) == 0 && capacity >= 1024);
-    *g = (gwi_ring_giver){.ring = ring, .capacity = capacity, .limit = capacity};
+    *g = (gwi_ring_giver){.ring = ring,
+                          .capacity = capacity,
+                          .limit = capacity,
+                          .copier = {.time_from = FRAME_BYTES}};
 }
 
 int gwi_ring_giver_valid(const gwi_ring_giver *g)
@@ -113,32 +104,6 @@ static int give_abandon(gwi_ring_giver *g)
     return 1;
 }
 
-/* Copy a full frame by way of the cache and see how long it takes. */
-static void copy_timed(gwi_ring_giver *g, unsigned char *to, const void *from)
-{
-    int64_t start = gwi_now_ns();
-
-    memcpy(to, from, FRAME_BYTES);
-    if (gwi_now_ns() - start < SLOW_NS) {
-        g->slow = 0;
-    } else if (++g->slow >= SLOW_COPIES) {
-        g->slow = SLOW_COPIES - 1; /* one more after that decides again */
-        g->stream = STREAMED_FRAMES;
-    }
-}
-
-static void copy_in(gwi_ring_giver *g, unsigned char *to, const void *from, uint64_t n)
-{
-    if (g->stream > 0 && n >= STREAM_BYTES) {
-        g->stream--;
-        gwi_copy_stream(to, from, n);
-    } else if (n == FRAME_BYTES && (g->slow > 0 || ++g->full % TIME_EVERY == 0)) {
-        copy_timed(g, to, from);
-    } else if (n > 0) {
-        memcpy(to, from, n);
-    }
-}
-
 static int give_frame(gwi_ring_giver *g, gwi_outgoing *out)
 {
     uint64_t left = out->n_bytes - out->sent, max = frame_max(g->capacity, out->sent);
@@ -152,7 +117,7 @@ static int give_frame(gwi_ring_giver *g, gwi_outgoing *out)
     unsigned char *to = at(g->ring, g->capacity, g->given);
     if (kind == FIRST)
         memcpy(to + 8, &(uint64_t){out->n_bytes}, 8);
-    copy_in(g, to + prefix, (const unsigned char *)out->bytes + out->sent, n);
+    gwi_copier_copy(&g->copier, to + prefix, (const unsigned char *)out->bytes + out->sent, n);
     publish(g, make_head(kind, n), frame);
     out->sent += n;
     out->begun = 1;

@@ -30,6 +30,7 @@
 #define GWI_FABRIC_SHM_RING_H
 
 #include "fabric/fabric.h"
+#include "base/copy.h"
 #include "base/platform.h"
 
 #include <stdatomic.h>
@@ -51,9 +52,7 @@ typedef struct gwi_ring_giver {
     uint64_t given;        /* bytes given since the start */
     uint64_t limit;        /* what `given` may reach, as far as we know */
     int abandon;           /* R4: the message under way is to be taken back */
-    uint32_t full;         /* full frames given, to choose which to time */
-    int slow;              /* timed copies in a row that were slow */
-    int stream;            /* so many frames more go past our cache */
+    gwi_copier copier;
 } gwi_ring_giver;
 
 /* The receiver's end.  Private to its process; one thread at a time. */
