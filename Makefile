@@ -12,7 +12,7 @@ FUZZ_SECONDS ?= 600
 
 bin := .venv/bin
 
-.PHONY: help demo build test test-faults test-asan test-tsan test-clang fuzz bench format install uninstall clean
+.PHONY: help demo build test test-faults test-programs test-peers test-asan test-tsan test-clang fuzz bench format install uninstall clean
 
 help: ## show this list
 	@echo "Godwit $$(cat VERSION): distributed memory for PyTorch"
@@ -35,6 +35,13 @@ test: ## set up, then run all tests; the last line counts them
 
 test-faults: build ## kill -9 of a random rank at a random moment, 200 times
 	@GODWIT_FAULT_RUNS=200 $(bin)/python -m pytest -q -p no:cacheprovider tests/jobs/test_faults.py
+
+test-programs: build ## random programs of collectives and messages against one process, 1,000 of them
+	@GODWIT_RANDOM_PROGRAMS=1000 $(bin)/python -m pytest -q -p no:cacheprovider tests/jobs/test_comm_programs.py
+
+test-peers: ## build mpi4torch in build/peers, run its tests on Godwit, compare values and gradients
+	@tools/setup.sh test
+	@$(bin)/python tools/peers.py
 
 test-asan: ## the C unit tests under AddressSanitizer and UBSan
 	@tools/setup.sh test

@@ -265,13 +265,13 @@ class Stage:
 
 
 STAGES = [
-    Stage(unit, "C unit tests, as released", 180),
-    Stage(asan, "C unit tests under ASan and UBSan", 240),
-    Stage(tsan, "C unit tests under TSan", 300),
+    Stage(unit, "C unit tests, as released", 300),
+    Stage(asan, "C unit tests under ASan and UBSan", 360),
+    Stage(tsan, "C unit tests under TSan", 480),
     Stage(warnings, "gcc and clang, warnings are errors", 180),
     Stage(fuzz, "made-up input for every decoder", 240),
     Stage(python, "Python tests", 180),
-    Stage(jobs, "whole jobs of many processes", 300),
+    Stage(jobs, "whole jobs of many processes", 900),
     Stage(debian, "Python tests, Debian's PyTorch", 180),
     Stage(package, "symbols, headers, pkg-config", 120),
 ]

@@ -11,7 +11,12 @@
 
 Run it alone, or as four processes with `godwit run -n 4 program.py`.
 `godwit check` says whether jobs can run on this machine.
+
+The names of godwit.comm (COMM_WORLD, JoinDummies, MPI_SUM...) are here too; they
+need PyTorch, which is imported when one of them is first used.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from ._native import (
     BrokenMessage,
@@ -61,3 +66,27 @@ __all__ = [
     "send",
     "world",
 ]
+
+if TYPE_CHECKING:
+    from . import comm as comm
+    from .comm import *  # noqa: F403
+
+_NAMES_OF_COMM = frozenset((
+    "ANY_SOURCE", "ANY_TAG", "COMM_WORLD", "Communicator", "JoinDummies", "JoinDummiesHandle", "MPI_BAND", "MPI_BOR",
+    "MPI_BXOR", "MPI_Communicator", "MPI_LAND", "MPI_LOR", "MPI_LXOR", "MPI_MAX", "MPI_MAXLOC", "MPI_MIN", "MPI_MINLOC",
+    "MPI_PROD", "MPI_SUM", "WaitHandle", "comm_from_mpi4py", "comm_from_torch",
+))
+
+
+def __getattr__(name: str) -> Any:
+    if name != "comm" and name not in _NAMES_OF_COMM:
+        raise AttributeError(f"module 'godwit' has no attribute {name!r}")
+    from importlib import import_module
+
+    comm = import_module(".comm", __name__)
+    value = globals()[name] = comm if name == "comm" else getattr(comm, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "comm", *_NAMES_OF_COMM})

@@ -8,9 +8,9 @@ import shutil
 import sys
 from typing import Optional, Sequence
 
-from . import __version__, _native
+from . import __version__, _native, dropin
 
-RUN_USAGE = "godwit run [-n N] [--node-size K] program [argument ...]"
+RUN_USAGE = "godwit run [-n N] [--node-size K] [--as NAME,...] program [argument ...]"
 RUN_HELP = """\
 The program is a Python file (*.py), `-m module` as python has it, or any
 executable.  Its arguments are passed on as they are.  Without -n it starts no
@@ -28,6 +28,14 @@ def _whole_number(text: str) -> int:
 _whole_number.__name__ = "whole number"  # argparse names it in its messages
 
 
+def _lookalikes(text: str) -> list[str]:
+    chosen = [name.strip() for name in text.split(",")]
+    for name in chosen:
+        if name not in dropin.names():
+            raise argparse.ArgumentTypeError(f"there is no look-alike '{name}'; there are: {', '.join(dropin.names())}")
+    return chosen
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="godwit", description="A distributed-memory runtime for PyTorch.")
@@ -40,6 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("-n", type=_whole_number, metavar="N", help="how many processes")
     run.add_argument("--node-size", type=_whole_number, metavar="K",
                      help="cut the machine into virtual nodes of K processes")
+    run.add_argument("--as", type=_lookalikes, action="extend", default=[], dest="lookalikes", metavar="NAME,...",
+                     help="let the program import these projects' modules from Godwit, installed or not: "
+                          + ", ".join(dropin.names()))
 
     commands.add_parser("check", help="say whether jobs can run here, and how")
     commands.add_parser("ps", help="show the jobs that run on this machine and what their ranks are doing")
@@ -57,7 +68,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             return list(arguments[:i]), list(arguments[i + 1:])
         if word == "-m" or not word.startswith("-"):
             break
-        i += 2 if word in ("-n", "--node-size") else 1
+        i += 2 if word in ("-n", "--node-size", "--as") else 1
     return list(arguments[:i]), list(arguments[i:])
 
 
@@ -128,4 +139,6 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return _ps()
     if not program or program == ["-m"]:
         parser.error(f"run: which program?  usage: {RUN_USAGE}")
+    if options.lookalikes:
+        os.environ["PYTHONPATH"] = dropin.python_path(options.lookalikes, os.environ.get("PYTHONPATH", ""))
     return _run(options.n, options.node_size, program)

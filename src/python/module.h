@@ -14,6 +14,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <godwit/world.h>
+
 #include "errors.h"
 #include "intake.h"
 
@@ -22,7 +24,7 @@
 typedef struct gwi_state {
     gwi_errors errors;
     gwi_intake_state intake;
-    PyObject *world_type;
+    PyObject *world_type, *comm_type, *request_type;
 } gwi_state;
 
 typedef struct gwi_part {
@@ -35,6 +37,7 @@ typedef struct gwi_part {
 extern const gwi_part gwi_errors_part;
 extern const gwi_part gwi_intake_part;
 extern const gwi_part gwi_world_part;
+extern const gwi_part gwi_comm_part;
 extern const gwi_part gwi_launch_part;
 extern const gwi_part gwi_jobs_part;
 extern const gwi_part gwi_probe_part;
@@ -47,5 +50,28 @@ static inline gwi_state *gwi_state_of(PyObject *module)
 {
     return PyModule_GetState(module);
 }
+
+/* ---- for parts whose objects live in a World (world.c) ----------------------------- */
+
+/* Before and after a call of the library that may wait.  Between the two the world is not
+ * closed.  leave() is given the call's result and raises what it means. */
+int gwi_world_enter(PyObject *world);
+int gwi_world_leave(PyObject *world, int err);
+
+/* The library's world; NULL if it was left, or belongs to the process that forked this one. */
+gw_world *gwi_world_of(PyObject *world);
+
+/* What has to end before its world does.  `end` is called when the world is left, once,
+ * when nobody is inside; never if remove() came first. */
+typedef struct gwi_tenant {
+    void (*end)(struct gwi_tenant *);
+    struct gwi_tenant *next, **link; /* world.c's own */
+} gwi_tenant;
+
+void gwi_world_add(PyObject *world, gwi_tenant *tenant);
+void gwi_tenant_remove(gwi_tenant *tenant);
+
+/* comm.c: the World's own communicator, as an object. */
+PyObject *gwi_comm_of_world(PyObject *world);
 
 #endif

@@ -28,6 +28,13 @@ static PyObject *frame_of(unsigned long thread)
     return frame;
 }
 
+/* Whether a file is of this package, or of PyTorch, whose engine calls it in backward passes. */
+static int is_ours(const char *path)
+{
+    return strstr(path, "/godwit/job.py") != NULL || strstr(path, "/godwit/comm/") != NULL ||
+           strstr(path, "-packages/torch/") != NULL;
+}
+
 /* The name of the frame's file, function and line as "train.py:12 in main".
  * Returns 1 if it belongs to Godwit itself. */
 static int describe(PyObject *frame, char *text, size_t room)
@@ -41,7 +48,7 @@ static int describe(PyObject *frame, char *text, size_t room)
 
     if (path != NULL && function != NULL) {
         const char *base = strrchr(path, '/');
-        ours = strstr(path, "/godwit/job.py") != NULL;
+        ours = is_ours(path);
         snprintf(text, room, "%s:%d in %s", base ? base + 1 : path,
                  PyFrame_GetLineNumber((PyFrameObject *)frame), function);
     }

@@ -2,7 +2,8 @@
  *
  * Calls that may wait run without the GIL.  `n_inside` counts them, so that
  * close() frees nothing that another thread is using: it ends their waits
- * first.  The fields of a World are read and written under the GIL.          */
+ * first.  What lives in a world, such as communicators, it ends after that.
+ * The fields of a World are read and written under the GIL.                  */
 #include "module.h"
 #include "interrupt.h"
 #include "where.h"
@@ -25,6 +26,7 @@ typedef struct World {
     int n_inside;
     bool closing;
     sem_t all_outside; /* posted by the last one out while closing */
+    gwi_tenant *tenants;
 } World;
 
 static gwi_state *state_of(World *self)
@@ -117,6 +119,43 @@ static int leave(World *self, int err)
         return gwi_raise(state_of(self), GW_ESTATE,
                          "the world was closed by another thread during this call");
     return gwi_check(state_of(self), err);
+}
+
+int gwi_world_enter(PyObject *world)
+{
+    return enter((World *)world);
+}
+
+int gwi_world_leave(PyObject *world, int err)
+{
+    return leave((World *)world, err);
+}
+
+gw_world *gwi_world_of(PyObject *world)
+{
+    World *self = (World *)world;
+    return self->pid == getpid() ? self->world : NULL;
+}
+
+void gwi_world_add(PyObject *world, gwi_tenant *tenant)
+{
+    gwi_tenant **first = &((World *)world)->tenants;
+
+    tenant->next = *first;
+    tenant->link = first;
+    if (tenant->next != NULL)
+        tenant->next->link = &tenant->next;
+    *first = tenant;
+}
+
+void gwi_tenant_remove(gwi_tenant *tenant)
+{
+    if (tenant->link == NULL)
+        return;
+    *tenant->link = tenant->next;
+    if (tenant->next != NULL)
+        tenant->next->link = tenant->link;
+    tenant->link = NULL;
 }
 
 /* Run one call of the library without the GIL, between enter() and leave(). */
@@ -243,6 +282,11 @@ static PyObject *world_close(World *self, PyObject *unused)
                   "cannot close the world: %d other calls are still inside it", self->n_inside);
         return NULL;
     }
+    while (self->tenants != NULL) {
+        gwi_tenant *tenant = self->tenants;
+        gwi_tenant_remove(tenant);
+        tenant->end(tenant);
+    }
     gw_world *world = self->world;
     self->world = NULL;
     self->closing = false;
@@ -262,6 +306,12 @@ static void world_dealloc(World *self)
     sem_destroy(&self->all_outside);
     PyObject_Free(self);
     Py_DECREF((PyObject *)type);
+}
+
+static PyObject *world_comm(World *self, PyObject *unused)
+{
+    (void)unused;
+    return gwi_comm_of_world((PyObject *)self);
 }
 
 /* ---- what it knows ---------------------------------------------------------------- */
@@ -410,6 +460,8 @@ static PyMethodDef world_methods[] = {
      "send(peer, message, /)\n--\n\nSend bytes to rank `peer`."},
     {"recv", GWI_FUNCTION(world_recv), METH_O,
      "recv(peer, /)\n--\n\nWait for the next message from rank `peer` and return it."},
+    {"comm", GWI_FUNCTION(world_comm), METH_NOARGS,
+     "comm()\n--\n\nThe communicator of all its processes."},
     {"close", GWI_FUNCTION(world_close), METH_NOARGS,
      "close()\n--\n\nLeave the job.  Calls that wait in other threads end with WrongState."},
     {NULL, NULL, 0, NULL},
