@@ -162,9 +162,9 @@ def plot(path: str, curves: dict[str, list[float]], losses: list[float]) -> None
     import matplotlib.pyplot as plt
 
     figure, (above, below) = plt.subplots(2, 1, figsize=(8, 7), height_ratios=(3, 2), layout="constrained")
-    styles = {"true": {"color": "0.6", "linewidth": 5}, "last": {"color": "C0", "linestyle": "--"}, "recovered": {"color": "C3"}}
-    for name, curve in curves.items():
-        above.plot(curve, label=f"{name} state" if name == "last" else f"{name} first state", **styles[name])
+    above.plot(curves["true"], label="first state, true", color="0.6", linewidth=5)
+    above.plot(curves["last"], label="last state", color="C0", linestyle="--")
+    above.plot(curves["recovered"], label="first state, recovered", color="C3")
     above.set(xlabel="cell", ylabel="temperature", title=f"A rod on {comm.size} rank(s)")
     for rank in range(1, comm.size):
         above.axvline(len(curves["true"]) * rank // comm.size - 0.5, color="0.85", linewidth=1, zorder=0)

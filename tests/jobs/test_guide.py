@@ -47,8 +47,9 @@ def examples(page: str) -> list[Example]:
 
 
 GUIDE, README = examples("docs/comm.md"), examples("README.md")
-EXAMPLES = [example for example in GUIDE + README if example.command[0] == "godwit"]
-MPI_EXAMPLES = [example for example in GUIDE + README if example.command[0] == "mpirun"]
+ALL = list({(example.text, example.output): example for example in README + GUIDE}.values())  # what is on both pages, once
+EXAMPLES = [example for example in ALL if example.command[0] == "godwit"]
+MPI_EXAMPLES = [example for example in ALL if example.command[0] == "mpirun"]
 
 
 def names(chosen: list[Example]) -> list[str]:
