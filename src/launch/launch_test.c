@@ -162,6 +162,10 @@ static launcher start(setup s)
     l.pid = fork();
     assert_true(l.pid >= 0);
     if (l.pid == 0) {
+        /* Under nohup or in the background of a script these are ignored. */
+        signal(SIGHUP, SIG_DFL);
+        signal(SIGINT, SIG_DFL);
+        signal(SIGQUIT, SIG_DFL);
         close(in[1]);
         close(out[0]);
         close(err[0]);
