@@ -593,6 +593,45 @@ def a_training_loop_holds_on_to_nothing():
     assert all(ref() is None for ref in watched) and len(comm._unjoined) <= 1 and not comm._outgoing
 
 
+def a_pass_that_failed_does_not_spoil_the_next():
+    class Fail(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, grad):
+            raise ValueError("on purpose")
+
+    for fails in (True, False):
+        a = leaf(3)
+        handle = comm.Isend(Fail.apply(a) if fails else a, right, 0)
+        b = comm.Recv(torch.empty_like(a), left, 0)
+        comm.Wait(handle)
+        if fails:
+            raises(ValueError, (b * 2).sum().backward, "on purpose")
+        else:
+            (b * 2).sum().backward()
+            same(a.grad, torch.full((3,), 2.0, dtype=torch.float64))
+    assert not comm._outgoing
+
+
+def second_derivatives_do_not_depend_on_what_others_do_with_a_result():
+    """The loss of rank 0 is quadratic in the sum, the others' is linear: their gradients have no own history."""
+    x = leaf(2)
+    y = comm.Allreduce(x)
+    loss = (y * y).sum() if rank == 0 else y.sum()
+    gradient, = torch.autograd.grad(loss, x, create_graph=True)
+    second, = torch.autograd.grad(gradient.sum(), x)
+    same(second, torch.full((2,), 2.0 * size, dtype=torch.float64))
+    x = leaf(2)
+    got = comm.Sendrecv(x, right, torch.empty_like(x), left)
+    weight = 1.0 if rank == 0 else 0.0
+    gradient, = torch.autograd.grad((weight * got * got + got).sum(), x, create_graph=True)
+    second, = torch.autograd.grad(gradient.sum(), x)
+    same(second, torch.full((2,), 2.0 if right == 0 else 0.0, dtype=torch.float64))
+
+
 def checkpointed_functions_communicate_again():
     from torch.utils.checkpoint import checkpoint
 

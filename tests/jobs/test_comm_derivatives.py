@@ -1,4 +1,4 @@
-"""Derivatives of godwit.comm's functions, on every fabric, for one to four ranks; the method is in comm_derivatives.py."""
+"""Derivatives of godwit.comm's functions, on every fabric, for one to four ranks; comm_derivatives.py says how."""
 
 from __future__ import annotations
 

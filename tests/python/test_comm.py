@@ -27,13 +27,14 @@ def test_importing_godwit_does_not_import_torch(program):
     out = program.run("""
         import sys
         import godwit
-        print("torch" in sys.modules, godwit.MPI_SUM, "torch" in sys.modules, godwit.comm.MPI_SUM, "COMM_WORLD" in dir(godwit))
+        print("torch" in sys.modules, godwit.MPI_SUM, "torch" in sys.modules)
+        print(godwit.comm.MPI_SUM, "COMM_WORLD" in dir(godwit))
         try:
             godwit.no_such_name
         except AttributeError as error:
             print(error)
     """)
-    assert out.splitlines() == ["False 2 True 2 True", "module 'godwit' has no attribute 'no_such_name'"]
+    assert out.splitlines() == ["False 2 True", "2 True", "module 'godwit' has no attribute 'no_such_name'"]
 
 
 def test_the_names_of_comm_are_at_the_top_too():
@@ -134,7 +135,8 @@ def test_an_unfinished_send_keeps_the_memory_it_reads(program):
         x.data = torch.zeros(1, dtype=torch.float64)
         del x
         gc.collect()
-        print(torch.equal(comm.Recv(torch.empty(100_000, dtype=torch.float64), 0, 0), torch.arange(100_000.0, dtype=torch.float64)))
+        got = comm.Recv(torch.empty(100_000, dtype=torch.float64), 0, 0)
+        print(torch.equal(got, torch.arange(100_000, dtype=torch.float64)))
         comm.Wait(handle)
     """)
     assert out == "True\n"
@@ -254,7 +256,8 @@ def docstrings():
                 continue
             text = ast.get_docstring(node) or ""
             for block in text.split("\n\n"):
-                if all(line.startswith("    ") for line in block.splitlines()) and ("comm" in block or "import" in block):
+                indented = all(line.startswith("    ") for line in block.splitlines())
+                if indented and ("comm" in block or "import" in block):
                     yield pytest.param(textwrap.dedent(block), id=f"{path.stem}.{getattr(node, 'name', 'module')}")
 
 

@@ -17,9 +17,11 @@ def dense(x: Tensor) -> Tensor:
     try:
         if x.is_contiguous() and not x.is_conj() and not x.is_neg():
             return x
+        return x.detach().resolve_conj().resolve_neg().contiguous()
     except RuntimeError:
+        if x.layout is torch.strided:
+            raise
         raise InvalidType(f"tensor: its layout is {x.layout}; call .to_dense() first") from None
-    return x.detach().resolve_conj().resolve_neg().contiguous()
 
 
 def new(shape: tuple[int, ...], dtype: int, flags: int) -> Tensor:

@@ -64,23 +64,28 @@ def _flag(x: Tensor) -> int:
 
 
 def allreduce(comm: Group, x: Tensor, op: int) -> Tensor:
-    # The one that is called most, so without the decorator's call, and told apart only where it must be.
+    # The one that is called most, so some calls are written out: the decorator's, dense(), _flag().
     if is_compiling() or not isinstance(x, Tensor):
         return _call_otherwise(allreduce, comm, x, op)
-    raw = dense(x)
+    raw = x if x.is_contiguous() and not x.is_conj() and not x.is_neg() else dense(x)
     out = empty_like(raw)
-    records = is_grad_enabled()
-    flags = comm._open().call(ALLREDUCE, op, 0, x.requires_grad if records else ABSTAINS, raw, out)
-    if not (records and flags & NEEDS):
+    if not is_grad_enabled():
+        comm._open().call(ALLREDUCE, op, 0, ABSTAINS, raw, out)
+        return out
+    flags = comm._open().call(ALLREDUCE, op, 0, x.requires_grad, raw, out)
+    if not flags & NEEDS:
         return out
     if op == MPI_SUM:
-        return attach(comm, partial(_allreduce_back, comm, op), out, flags, x)
-    return attach(comm, _back(_allreduce_back, comm, op), out, flags, x, _SAVES.get(op, 0))
+        return attach(comm, _sum_back, out, flags, x)
+    return attach(comm, _back(_allreduce_back, op), out, flags, x, _SAVES.get(op, 0))
 
 
-def _allreduce_back(comm: Group, op: int, grad: Tensor, x: Any = None, y: Any = None) -> Tensor:
-    total = allreduce(comm, grad, MPI_SUM)
-    return total if op == MPI_SUM else total * _share(comm, op, x, y)
+def _sum_back(comm: Group, grad: Tensor) -> Tensor:
+    return allreduce(comm, grad, MPI_SUM)
+
+
+def _allreduce_back(op: int, comm: Group, grad: Tensor, x: Tensor, y: Any = None) -> Tensor:
+    return allreduce(comm, grad, MPI_SUM) * _share(comm, op, x, y)
 
 
 @collective
@@ -91,7 +96,7 @@ def reduce(comm: Group, x: Tensor, op: int, root: int) -> Tensor:
     flags = comm._open().call(REDUCE, op, root, _flag(x), raw, out)
     if not (is_grad_enabled() and flags & NEEDS):
         return out
-    return attach(comm, _back(_reduce_back, comm, op, root), out, flags, x, int(op != MPI_SUM))
+    return attach(comm, _back(_reduce_back, op, root), out, flags, x, int(op != MPI_SUM))
 
 
 @collective
@@ -107,12 +112,12 @@ def reduce_(comm: Group, x: Tensor, op: int, root: int) -> Tensor:
     _, flags = comm._open().exchange(REDUCE, op, root, _flag(x), 0, 0, 0, raw, make)
     result = written(x, raw)
     if is_grad_enabled() and flags & NEEDS:
-        result = attach(comm, _back(_reduce_back, comm, op, root), result, flags, before[0], int(op != MPI_SUM))
+        result = attach(comm, _back(_reduce_back, op, root), result, flags, before[0], int(op != MPI_SUM))
         spoil(x)
     return result
 
 
-def _reduce_back(comm: Group, op: int, root: int, grad: Tensor, x: Any = None) -> Tensor:
+def _reduce_back(op: int, root: int, comm: Group, grad: Tensor, x: Any = None) -> Tensor:
     total = bcast(comm, grad, root)
     return total if op == MPI_SUM else total * _share(comm, op, x)
 
@@ -125,7 +130,7 @@ def bcast(comm: Group, x: Tensor, root: int) -> Tensor:
     flags = comm._open().call(BCAST, 0, root, _flag(x), raw, out)
     if not (is_grad_enabled() and flags & NEEDS):
         return out
-    return attach(comm, partial(_bcast_back, comm, root), out, flags, x)
+    return attach(comm, partial(_bcast_back, root), out, flags, x)
 
 
 @collective
@@ -134,12 +139,12 @@ def bcast_(comm: Group, x: Tensor, root: int) -> Tensor:
     flags = comm._open().call(BCAST, 0, root, _flag(x), raw, raw)
     result = written(x, raw)
     if is_grad_enabled() and flags & NEEDS:
-        result = attach(comm, partial(_bcast_back, comm, root), result, flags, x)
+        result = attach(comm, partial(_bcast_back, root), result, flags, x)
         spoil(x)
     return result
 
 
-def _bcast_back(comm: Group, root: int, grad: Tensor) -> Tensor:
+def _bcast_back(root: int, comm: Group, grad: Tensor) -> Tensor:
     return reduce(comm, grad, MPI_SUM, root)
 
 
@@ -152,10 +157,10 @@ def scan(comm: Group, x: Tensor, op: int, from_last: int = 0) -> Tensor:
     flags = native.call(SCAN, op, 0, _flag(x), raw, out)
     if not (is_grad_enabled() and flags & NEEDS):
         return out
-    return attach(comm, _back(_scan_back, comm, op, from_last), out, flags, x, int(op != MPI_SUM))
+    return attach(comm, _back(_scan_back, op, from_last), out, flags, x, int(op != MPI_SUM))
 
 
-def _scan_back(comm: Group, op: int, from_last: int, grad: Tensor, x: Any = None) -> Tensor:
+def _scan_back(op: int, from_last: int, comm: Group, grad: Tensor, x: Any = None) -> Tensor:
     if op == MPI_SUM:
         return scan(comm, grad, MPI_SUM, 1 - from_last)
     me = comm._rank
@@ -183,10 +188,10 @@ def gather(comm: Group, x: Tensor, axis: int, root: int) -> Tensor:
     out, flags = comm._open().exchange(GATHER, 0, root, _flag(x), axis, 0, 0, dense(x), new)
     if not (is_grad_enabled() and flags & NEEDS):
         return out
-    return attach(comm, partial(_gather_back, comm, axis, x.shape[axis], root), out, flags, x)
+    return attach(comm, partial(_gather_back, axis, x.shape[axis], root), out, flags, x)
 
 
-def _gather_back(comm: Group, axis: int, n: int, root: int, grad: Tensor) -> Tensor:
+def _gather_back(axis: int, n: int, root: int, comm: Group, grad: Tensor) -> Tensor:
     return scatter(comm, grad, axis, n, root)
 
 
@@ -197,10 +202,10 @@ def allgather(comm: Group, x: Tensor, axis: int) -> Tensor:
     out, flags = comm._open().exchange(ALLGATHER, 0, 0, _flag(x), axis, 0, 0, dense(x), new)
     if not (is_grad_enabled() and flags & NEEDS):
         return out
-    return attach(comm, partial(_allgather_back, comm, axis, x.shape[axis]), out, flags, x)
+    return attach(comm, partial(_allgather_back, axis, x.shape[axis]), out, flags, x)
 
 
-def _allgather_back(comm: Group, axis: int, n: int, grad: Tensor) -> Tensor:
+def _allgather_back(axis: int, n: int, comm: Group, grad: Tensor) -> Tensor:
     return reduce_scatter(comm, grad, MPI_SUM, axis, n)
 
 
@@ -218,7 +223,7 @@ def scatter(comm: Group, x: Any, axis: int, n: int, root: int) -> Tensor:
         return out
     x = x if isinstance(x, Tensor) else None
     unread = None if is_root or x is None else (x.shape, x.dtype)
-    return attach(comm, partial(_scatter_back, comm, axis, root, unread), out, flags, x)
+    return attach(comm, partial(_scatter_back, axis, root, unread), out, flags, x)
 
 
 def _axes_at_root(comm: Group, x: Any, root: int) -> int:
@@ -228,7 +233,7 @@ def _axes_at_root(comm: Group, x: Any, root: int) -> int:
         return int(bcast(comm, number, root))
 
 
-def _scatter_back(comm: Group, axis: int, root: int, unread: Any, grad: Tensor) -> Tensor:
+def _scatter_back(axis: int, root: int, unread: Any, comm: Group, grad: Tensor) -> Tensor:
     whole = gather(comm, grad, axis, root)
     if unread is None:
         return whole
@@ -245,11 +250,11 @@ def alltoall(comm: Group, x: Tensor, gatheraxis: int, scatteraxis: int, n: int) 
     out, flags = comm._open().exchange(ALLTOALL, 0, 0, _flag(x), gatheraxis, scatteraxis, n, dense(x), new)
     if not (is_grad_enabled() and flags & NEEDS):
         return out
-    back = partial(_alltoall_back, comm, scatteraxis, gatheraxis, x.shape[gatheraxis])
+    back = partial(_alltoall_back, scatteraxis, gatheraxis, x.shape[gatheraxis])
     return attach(comm, back, out, flags, x)
 
 
-def _alltoall_back(comm: Group, gatheraxis: int, scatteraxis: int, n: int, grad: Tensor) -> Tensor:
+def _alltoall_back(gatheraxis: int, scatteraxis: int, n: int, comm: Group, grad: Tensor) -> Tensor:
     return alltoall(comm, grad, gatheraxis, scatteraxis, n)
 
 
@@ -276,10 +281,10 @@ def reduce_scatter(comm: Group, x: Tensor, op: int, axis: int, n: int) -> Tensor
     out, flags = comm._open().exchange(REDUCE_SCATTER, op, 0, _flag(x), axis, 0, n, dense(x), new)
     if not (is_grad_enabled() and flags & NEEDS):
         return out
-    return attach(comm, _back(_reduce_scatter_back, comm, op, axis), out, flags, x, _SAVES.get(op, 0))
+    return attach(comm, _back(_reduce_scatter_back, op, axis), out, flags, x, _SAVES.get(op, 0))
 
 
-def _reduce_scatter_back(comm: Group, op: int, axis: int, grad: Tensor, x: Any = None, y: Any = None) -> Tensor:
+def _reduce_scatter_back(op: int, axis: int, comm: Group, grad: Tensor, x: Any = None, y: Any = None) -> Tensor:
     total = allgather(comm, grad, axis)
     if op == MPI_SUM:
         return total
@@ -296,11 +301,11 @@ def _reduce_scatter_back(comm: Group, op: int, axis: int, grad: Tensor, x: Any =
 _SAVES = {MPI_SUM: 0, MPI_PROD: 1, MPI_MAX: 2, MPI_MIN: 2}
 
 
-def _back(function: Back, comm: Group, op: int, *more: int) -> Back:
-    return partial(function, comm, op, *more) if op in _SAVES else partial(_refuse, op)
+def _back(function: Back, op: int, *more: int) -> Back:
+    return partial(function, op, *more) if op in _SAVES else partial(_refuse, op)
 
 
-def _refuse(op: int, *unused: Tensor) -> None:
+def _refuse(op: int, *unused: Any) -> None:
     raise Unsupported(f"op: {OP_NAMES[op]} has no derivative; SUM, PROD, MAX and MIN have")
 
 

@@ -116,13 +116,15 @@ def _backward(ctx: Any, grad: Tensor) -> Any:
         collectives._refuse(op)
     x, y = ctx.saved_tensors or (None, None)
     if kind == ALLREDUCE:
-        gradient = collectives._allreduce_back(comm, op, grad, x, y)
+        gradient = allreduce(comm, grad, MPI_SUM)
+        if op != MPI_SUM:
+            gradient = gradient * collectives._share(comm, op, x, y)
     elif kind == REDUCE:
-        gradient = collectives._reduce_back(comm, op, ctx.root, grad, x)
+        gradient = collectives._reduce_back(op, ctx.root, comm, grad, x)
     elif kind == SCAN:
-        gradient = collectives._scan_back(comm, op, ctx.root, grad, x)
+        gradient = collectives._scan_back(op, ctx.root, comm, grad, x)
     elif kind == REDUCE_SCATTER:
-        gradient = collectives._reduce_scatter_back(comm, op, axis, grad, x, y)
+        gradient = collectives._reduce_scatter_back(op, axis, comm, grad, x, y)
     elif kind == BCAST:
         gradient = reduce(comm, grad, MPI_SUM, ctx.root)
     elif kind == GATHER:
@@ -296,7 +298,7 @@ def _wait_received(handle: Tensor, like: Tensor, comm: int, records: bool) -> tu
     source, _, _, flags, number = request.wait()
     if flags & NEEDS and not records:
         raise WrongState(f"rank {source} sent a tensor that requires a gradient, but in the compiled function the "
-                         "buffer requires none; join it with JoinDummies to something that does, or send a detached one")
+                         "buffer requires none; join it to something that does, or send a detached tensor")
     return raw, _handle(source, number, flags & NEEDS)
 
 

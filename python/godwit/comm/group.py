@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # A rank that only sends, and records what nobody ever differentiates, shall not fill its memory.
 MOST_UNJOINED = 1000
 
+_MARK = "mark"  # in Group._unjoined, the key of what is no message
+
 _numbers = itertools.count()
 _by_number: weakref.WeakValueDictionary[int, "Communicator"] = weakref.WeakValueDictionary()
 
@@ -50,7 +52,7 @@ class Group:
     _unjoined: dict[Any, torch.Tensor]  # by messages.Sent
     _joined_once: bool  # all in _unjoined were joined to a message received since
     _outgoing: list[Any]  # requests of gradients that are being sent
-    _in_pass: bool  # a backward pass has reached this group
+    _pass: Optional[weakref.ref]  # to the end of the backward pass that has reached this group
 
     def _setup(self) -> None:
         self._native = None
@@ -60,7 +62,7 @@ class Group:
         self._unjoined = {}
         self._joined_once = False
         self._outgoing = []
-        self._in_pass = False
+        self._pass = None
         _by_number[self._number] = self  # type: ignore[assignment]
 
     def _open(self) -> _native.Comm:
@@ -102,6 +104,8 @@ class Group:
         """Give the communicator back; not collective.  The world's own stays."""
         if self._native is not None and not self._is_world:
             self._native.close()
+            if self._backwards is not None:
+                self._backwards.close()
 
     def __enter__(self) -> "Group":
         return self
@@ -134,40 +138,38 @@ class Group:
 
     def _join_collective(self) -> tuple[torch.Tensor, ...]:
         """The dummies of all messages that nothing was joined to."""
-        if not self._unjoined:
-            return ()
+        mark = self._unjoined.pop(_MARK, None)
         dummies = () if self._joined_once else tuple(self._unjoined.values())
         self._forget_unjoined()
-        return dummies
+        return dummies if mark is None else (mark, *dummies)
 
     def _join_receive(self) -> tuple[torch.Tensor, ...]:
         """The same for a message that was received.  As long as no other is sent, more may be received in the same
         exchange, and torch.autograd.grad would not come to them if they were joined to nothing."""
-        if not self._unjoined:
-            return ()
-        self._joined_once = True
+        self._joined_once = bool(self._unjoined)
         return tuple(self._unjoined.values())
 
     @contextmanager
     def _depending_on(self, mark: torch.Tensor) -> Iterator[None]:
         """The first node that is made inside depends on `mark`."""
-        key = object()
-        self._unjoined[key] = mark
+        self._unjoined[_MARK] = mark
         try:
             yield
         finally:
-            self._unjoined.pop(key, None)
+            self._unjoined.pop(_MARK, None)
 
     # ---- backward passes ---------------------------------------------------------------
 
     def _begin_pass(self) -> None:
         """A node of this group is reached.  The first one in a pass makes way for it."""
-        if self._in_pass:
+        if self._pass is not None and self._pass() is not None:
             return
-        self._in_pass = True
-        self._outgoing.clear()  # of a pass that failed
+        # The engine holds what it is to call at the end of the pass, and lets go of it then, or when the pass fails.
+        end = _EndOfPass(self)
+        self._pass = weakref.ref(end)
+        self._outgoing.clear()
         self._give_up()
-        torch.autograd.Variable._execution_engine.queue_callback(self._end_pass)
+        torch.autograd.Variable._execution_engine.queue_callback(end)
 
     def _give_up(self) -> None:
         """Let go of messages that nothing was joined to.  If that ends one, its gradient will not be taken in."""
@@ -179,18 +181,23 @@ class Group:
                               "gradient came after it; join its result to the loss with JoinDummies, or send "
                               "tensor.detach()", stacklevel=1)
 
-    def _end_pass(self) -> None:
-        """Gradients that were sent are waited for only now: nobody's pass stands still because of a large one."""
-        self._in_pass = False
-        outgoing, self._outgoing = self._outgoing, []
+
+class _EndOfPass:
+    """Gradients that were sent are waited for only now: nobody's pass stands still because of a large one."""
+
+    def __init__(self, group: Group):
+        self.group = group
+
+    def __call__(self) -> None:
+        self.group._pass = None
+        outgoing, self.group._outgoing = self.group._outgoing, []
         for request in outgoing:
             request.wait()
 
 
-def communicator(native: _native.Comm, is_world: bool = False) -> "Communicator":
+def communicator(native: _native.Comm) -> "Communicator":
     from .communicator import Communicator
 
     made = Communicator(next(_numbers))
-    made._is_world = is_world
     made._take(native)
     return made

@@ -15,6 +15,7 @@ it, for sending does not wait, and Isend's backward does all that is left to do.
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any, Callable, Optional
 
 import torch
@@ -27,7 +28,7 @@ from .arrays import dense, is_numpy, target, tensor_of, written
 from .constants import ANY_TAG, GRADIENT_TAG, NEEDS, TAG_LIMIT
 from .group import Group
 from .handle import WaitHandle
-from .nodes import ANCHOR, NOTHING, Origin, join
+from .nodes import ANCHOR, NOTHING, Origin, join, join_rest
 
 
 class Sent:
@@ -87,7 +88,8 @@ class SendNode(Function):
         sent = ctx.sent
         sent.group._begin_pass()
         sent.group._unjoined.pop(sent, None)
-        return (None, join(sent.take_gradient(*ctx.saved_tensors), [grad])) + (None,) * ctx.n_joined
+        gradient = join(sent.take_gradient(*ctx.saved_tensors), [grad])
+        return (None, join_rest(sent.group, gradient) if is_grad_enabled() else gradient) + (None,) * ctx.n_joined
 
 
 class SentNode(Function):
@@ -220,8 +222,10 @@ def sendrecv(comm: Group, x: Any, dest: int, buffer: Any, source: int, sendtag: 
 
 
 def checked_tag(tag: int, name: str = "tag", receives: bool = False) -> int:
-    if not isinstance(tag, int):
-        raise InvalidType(f"{name}: {tag!r} is no whole number")
+    try:
+        tag = index(tag)
+    except TypeError:
+        raise InvalidType(f"{name}: {tag!r} is no whole number") from None
     if not (0 <= tag < TAG_LIMIT or (receives and tag == ANY_TAG)):
         raise OutOfRange(f"{name}: {tag} is out of range; tags go from 0 to {TAG_LIMIT - 1}"
                          + (", and ANY_TAG" if receives else ""))

@@ -28,7 +28,7 @@ Back = Callable[..., Optional[Tensor]]
 
 
 class Node(Function):
-    """Hands over a result that is ready.  Backward is `back`, called with the gradient and what was saved.
+    """Hands over a result that is ready.  Backward is `back` of the group, the gradient and what was saved.
 
     The second output, without entries, is the node's mark.  When a backward pass
     makes a graph itself, what it computes from others depends on this node on
@@ -38,8 +38,8 @@ class Node(Function):
 
     @staticmethod
     def forward(ctx: Any, state: list[Any], x: Optional[Tensor], *joined: Tensor) -> tuple[Tensor, Tensor]:
-        result, saves = state.pop(), state.pop()  # a node that holds its result would never end
-        mark = NOTHING.data
+        result = state.pop()  # a node that holds its result would never end
+        mark, saves = NOTHING.data, state[3]
         if saves:
             ctx.save_for_backward(mark, *(x, result)[:saves])
         else:
@@ -50,15 +50,16 @@ class Node(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
         # If the result came to nothing here, `grad` is zeros: others wait for it.
-        group, back, n_joined = ctx.state
-        mark, *saved = ctx.saved_tensors
+        group, back, n_joined, saves = ctx.state
         if group._unjoined:
             group._begin_pass()
         if is_grad_enabled():
+            mark, *saved = ctx.saved_tensors
             with group._depending_on(mark):
-                gradient = back(grad, *saved)
+                gradient = back(group, grad, *saved)
+            gradient = join_rest(group, gradient)
         else:
-            gradient = back(grad, *saved)
+            gradient = back(group, grad, *ctx.saved_tensors[1:]) if saves else back(group, grad)
         if gradient is not None and not ctx.needs_input_grad[1]:
             leave_over(group, gradient)
             gradient = None
@@ -79,9 +80,14 @@ def attach(group: Group, back: Back, result: Tensor, flags: int, x: Optional[Ten
     return _apply([group, back, len(joined), saves, result], x, *joined)[0]
 
 
-def refuse(*unused: Tensor) -> None:
+def refuse(*unused: Any) -> None:
     raise WrongState("this gradient needs all ranks that made the call, but some made it under torch.no_grad(), with "
                      "NumPy arrays, or in a compiled function that records no gradient")
+
+
+def join_rest(group: Group, gradient: Tensor) -> Tensor:
+    """A gradient, with what was sent while it was computed: the next pass shall come to that too."""
+    return join(gradient, group._join_collective()) if group._unjoined else gradient
 
 
 def leave_over(group: Group, gradient: Tensor) -> None:
