@@ -270,9 +270,9 @@ STAGES = [
     Stage(tsan, "C unit tests under TSan", 480),
     Stage(warnings, "gcc and clang, warnings are errors", 180),
     Stage(fuzz, "made-up input for every decoder", 240),
-    Stage(python, "Python tests", 180),
+    Stage(python, "Python tests", 400),
     Stage(jobs, "whole jobs of many processes", 900),
-    Stage(debian, "Python tests, Debian's PyTorch", 180),
+    Stage(debian, "Python tests, Debian's PyTorch", 400),
     Stage(package, "symbols, headers, pkg-config", 120),
 ]
 
