@@ -310,11 +310,16 @@ static int differ(const gwi_card *const *cards, int size, const int *world_ranks
 
     while (cards[odd]->hash == cards[most]->hash)
         odd++;
-    snprintf(sentence, sizeof sentence,
-             "rank %d calls %s and rank %d calls %s, with arguments that do not fit together; let "
-             "all ranks make the same call",
-             world_ranks[odd], names[cards[odd]->kind], world_ranks[most],
-             names[cards[most]->kind]);
+    if (cards[odd]->kind == cards[most]->kind)
+        snprintf(sentence, sizeof sentence,
+                 "rank %d calls %s with arguments that do not fit those of rank %d; let all ranks "
+                 "make the same call",
+                 world_ranks[odd], names[cards[odd]->kind], world_ranks[most]);
+    else
+        snprintf(sentence, sizeof sentence,
+                 "rank %d calls %s, but rank %d calls %s; let all ranks make the same call",
+                 world_ranks[odd], names[cards[odd]->kind], world_ranks[most],
+                 names[cards[most]->kind]);
     return disagree(cards, size, world_ranks, sentence);
 }
 

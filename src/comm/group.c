@@ -10,6 +10,7 @@
 #include "comm/world.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -322,6 +323,70 @@ static void give_back(gw_comm *comm, int broken)
     pthread_mutex_unlock(&comm->lock);
 }
 
+static int run_claimed(gw_comm *comm, void *output)
+{
+    gwi_plan_place(&comm->plan, comm->cards, comm->rank, comm->size, output);
+    return comm->engine->run(comm, &comm->plan);
+}
+
+/* From where every rank calls, each in GWI_WHERE_BYTES; empty where that cannot be told. */
+static int gather_places(gw_comm *comm, char *ret_places)
+{
+    char mine[GWI_WHERE_BYTES] = "";
+    int64_t shape[1] = {GWI_WHERE_BYTES};
+    gw_call call = {.size_bytes = sizeof call,
+                    .kind = GW_ALLGATHER,
+                    .input = {.data = mine, .dtype = GW_U8, .n_dims = 1, .shape = shape}};
+    gwi_where_function *hook = gwi_where_hook();
+    gwi_card card;
+    int err;
+
+    if (hook != NULL)
+        hook(pthread_self(), mine, sizeof mine);
+    mine[sizeof mine - 1] = '\0';
+    if ((err = gwi_card_make(&call, comm->rank, comm->size, &card)) < 0 ||
+        (err = comm->engine->agree(comm, &card, &call, comm->cards)) < 0 ||
+        (err = gwi_cards_agree(comm->cards, comm->size, comm->ranks)) < 0 ||
+        (err = gwi_plan_make(&comm->plan, &call, comm->cards, comm->rank, comm->size)) < 0)
+        return err;
+    return run_claimed(comm, ret_places);
+}
+
+static int with_places(const gw_comm *comm, const char *sentence, const char *places)
+{
+    char *text = NULL;
+    size_t n_bytes;
+
+    FILE *to = open_memstream(&text, &n_bytes);
+    if (to == NULL)
+        return gwi_fail(GW_EDISAGREE, "%s", sentence);
+    fputs(sentence, to);
+    for (int r = 0; r < comm->size; r++)
+        if (places[r * GWI_WHERE_BYTES] != '\0')
+            fprintf(to, "\n  rank %d is at %s", comm->ranks[r], places + r * GWI_WHERE_BYTES);
+    fclose(to);
+    int err = gwi_fail(GW_EDISAGREE, "%s", text != NULL ? text : sentence);
+    free(text);
+    return err;
+}
+
+/* All ranks have seen that they disagree, so all come here: each tells the others from
+ * which line it calls. */
+static int tell_places(gw_comm *comm)
+{
+    char *sentence = strdup(gw_last_error());
+    char *places = calloc((size_t)comm->size, GWI_WHERE_BYTES);
+    int err = GW_EDISAGREE;
+
+    if (sentence != NULL && places != NULL) {
+        err = gather_places(comm, places);
+        err = err < 0 ? err : with_places(comm, sentence, places);
+    }
+    free(places);
+    free(sentence);
+    return err;
+}
+
 /* After it the communicator is claimed, or it failed. */
 static int agree(gw_comm *comm, const gw_call *call)
 {
@@ -332,14 +397,15 @@ static int agree(gw_comm *comm, const gw_call *call)
         return err;
     comm->call = *call;
     err = comm->engine->agree(comm, &mine, call, comm->cards);
-    int broken = err < 0;
-    if (err == 0)
+    if (err == 0) {
         err = gwi_cards_agree(comm->cards, comm->size, comm->ranks);
-    if (err < 0) {
-        give_back(comm, broken);
-        return err;
+        if (err == GW_EDISAGREE && (err = tell_places(comm)) == GW_EDISAGREE) {
+            give_back(comm, 0);
+            return err;
+        }
     }
-    err = gwi_plan_make(&comm->plan, call, comm->cards, comm->rank, comm->size);
+    if (err == 0)
+        err = gwi_plan_make(&comm->plan, call, comm->cards, comm->rank, comm->size);
     if (err < 0)
         give_back(comm, 1);
     return err;
@@ -347,8 +413,8 @@ static int agree(gw_comm *comm, const gw_call *call)
 
 static int run(gw_comm *comm, void *output)
 {
-    gwi_plan_place(&comm->plan, comm->cards, comm->rank, comm->size, output);
-    int err = comm->engine->run(comm, &comm->plan);
+    int err = run_claimed(comm, output);
+
     give_back(comm, err < 0);
     return err;
 }

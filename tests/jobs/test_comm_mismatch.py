@@ -70,6 +70,7 @@ c.Barrier() if {name != "another order"} else None
     for rank in range(3):
         for name, (_, _, words) in DISAGREE.items():
             assert_heard(lines, everything, name, rank, "RanksDisagree", words)
+            assert_heard(lines, everything, name, rank, "RanksDisagree", "rank 1 is at program.py:")
         assert f"rank {rank} sums 3.0" in everything
 
 
