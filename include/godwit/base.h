@@ -82,6 +82,11 @@ GW_API int gw_option_get(int index, gw_option_info *ret_info);
  * ends with GW_EINTR.  The Python module uses it for Ctrl-C.  NULL: none. */
 GW_API void gw_set_interrupt_check(int (*check)(void));
 
+/* Functions to call before and after a wait inside a call that rarely waits (pull, push and
+ * set), in the thread that waits.  The Python module lets go of the interpreter there.
+ * NULL: none. */
+GW_API void gw_set_wait_hooks(void (*before)(void), void (*after)(void));
+
 /* A function that tells at which line of the program a thread is ("train.py:12 in
  * main"), for tables of what the ranks are doing.  `thread` is a pthread_t.  It is
  * called in a thread of the library, and only when somebody asks.  To be set

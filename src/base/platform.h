@@ -9,6 +9,9 @@
  * lines the safer distance where it is cheap. */
 #define GWI_LINE 64
 
+/* What memory is mapped by, on most systems. */
+#define GWI_PAGE 4096
+
 /* Tell the processor that this is a loop that waits. */
 static inline void gwi_cpu_relax(void)
 {
@@ -21,6 +24,11 @@ static inline void gwi_cpu_relax(void)
 
 #define gwi_likely(x) __builtin_expect(!!(x), 1)
 #define gwi_unlikely(x) __builtin_expect(!!(x), 0)
+
+/* For functions that must become part of their callers: loops that are compiled once for
+ * each value of an argument, and those that only prefetch, which GCC takes for useless
+ * and leaves out where it does not inline them. */
+#define GWI_INLINE static inline __attribute__((always_inline))
 
 #if defined(__SANITIZE_THREAD__)
 #define GWI_TSAN 1

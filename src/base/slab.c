@@ -16,9 +16,10 @@
 #include <string.h>
 
 #define MAGIC UINT64_C(0x62616c7374697764) /* "dwitslab" */
-#define VERSION 1
+#define VERSION 2
 
 #define IN_USE 0
+#define LARGE_BLOCKS 1024
 
 static uint64_t fingerprint(void)
 {
@@ -37,11 +38,14 @@ static uint64_t fingerprint(void)
     return gwi_hash_bytes(layout, sizeof layout, MAGIC);
 }
 
+/* Blocks that share a page with fewer others are found faster, so large slabs begin on a
+ * page, if the memory does. */
 static size_t blocks_at(uint64_t n_blocks)
 {
     size_t end = sizeof(gwi_slab_header) + n_blocks * sizeof(uint32_t);
+    size_t unit = n_blocks < LARGE_BLOCKS ? GWI_LINE : GWI_PAGE;
 
-    return (end + GWI_LINE - 1) / GWI_LINE * GWI_LINE;
+    return (end + unit - 1) / unit * unit;
 }
 
 size_t gwi_slab_bytes(size_t block_bytes, uint64_t n_blocks)
@@ -252,6 +256,19 @@ uint32_t gwi_slab_in_use(const gwi_slab *slab)
     int64_t length = free_length(slab, fresh);
 
     return length < 0 ? 0 : (uint32_t)(fresh - (uint64_t)length);
+}
+
+void gwi_slab_mark_free(const gwi_slab *slab, uint64_t *bits)
+{
+    uint64_t fresh = atomic_load_explicit(&slab->header->fresh, memory_order_relaxed);
+    uint32_t link = first_of(atomic_load_explicit(&slab->header->head, memory_order_acquire));
+
+    for (uint64_t block = fresh; block < slab->n_blocks; block++)
+        bits[block / 64] |= UINT64_C(1) << block % 64;
+    while (link != GWI_SLAB_LAST && link != IN_USE && link <= slab->n_blocks) {
+        bits[(link - 1) / 64] |= UINT64_C(1) << (link - 1) % 64;
+        link = atomic_load_explicit(&slab->link[link - 1], memory_order_relaxed);
+    }
 }
 
 bool gwi_slab_valid(const gwi_slab *slab)

@@ -92,7 +92,8 @@ size_t gwi_slab_bytes(size_t block_bytes, uint64_t n_blocks);
 
 /* Make a slab of `n_blocks` free blocks at `memory`, which is aligned to
  * GWI_LINE; whatever was there is gone.  The blocks themselves are not touched.
- * The first one is aligned to GWI_LINE, the others follow without a gap. */
+ * The first one is aligned to GWI_LINE, with many blocks to GWI_PAGE if `memory` is; the
+ * others follow without a gap. */
 int gwi_slab_init(gwi_slab *slab, void *memory, size_t memory_bytes, size_t block_bytes,
                   uint64_t n_blocks);
 
@@ -117,6 +118,10 @@ static inline void *gwi_slab_block(const gwi_slab *slab, uint32_t block)
 /* How many blocks are in use, or lost.  Takes time in proportion to the free
  * list; exact while nobody allocates or frees. */
 uint32_t gwi_slab_in_use(const gwi_slab *slab);
+
+/* Set the bit of every block that is free, in an array of n_blocks / 64 + 1 numbers.  Exact
+ * while nobody allocates or frees, if the slab is valid. */
+void gwi_slab_mark_free(const gwi_slab *slab, uint64_t *bits);
 
 /* Check the rules, also after processes have died, but while nobody allocates or
  * frees. */

@@ -121,6 +121,32 @@ int gwi_interrupted(void)
     return check != NULL && check() != 0;
 }
 
+static void (*_Atomic wait_hooks[2])(void);
+
+void gw_set_wait_hooks(void (*before)(void), void (*after)(void))
+{
+    atomic_store(&wait_hooks[0], before);
+    atomic_store(&wait_hooks[1], after);
+}
+
+static void call_hook(int which)
+{
+    void (*hook)(void) = atomic_load(&wait_hooks[which]);
+
+    if (hook != NULL)
+        hook();
+}
+
+void gwi_before_wait(void)
+{
+    call_hook(0);
+}
+
+void gwi_after_wait(void)
+{
+    call_hook(1);
+}
+
 /* where the program is */
 
 static gwi_where_function *_Atomic where_hook;

@@ -33,6 +33,10 @@ void gwi_fork_hook_remove(void (*child)(void *), void *arg);
 /* Whether the function given to gw_set_interrupt_check() wants waits to end. */
 int gwi_interrupted(void);
 
+/* Around a wait inside a call that rarely waits: what was given to gw_set_wait_hooks(). */
+void gwi_before_wait(void);
+void gwi_after_wait(void);
+
 /* The function given to gw_set_where(), or NULL. */
 typedef void gwi_where_function(unsigned long thread, char *ret_text, size_t room);
 gwi_where_function *gwi_where_hook(void);

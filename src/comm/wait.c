@@ -53,7 +53,7 @@ int gwi_wait_pause(gwi_wait *w)
                            gwi_deadline_ns(w->world->job.timeout_ns));
         if (w->bell != NULL) {
             w->patience.waiter.bell = w->bell;
-            w->patience.waiter.polls = 0;
+            w->patience.waiter.polls = w->polls;
         }
         w->begun = 1;
     }

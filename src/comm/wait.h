@@ -24,6 +24,7 @@ typedef struct gwi_wait {
     const char *call; /* what it is in, for messages */
     int lane;
     gwi_bell *bell;       /* what is rung; NULL: the lane's */
+    int polls;            /* with a bell: nobody rings it, so look again and again */
     int peer;             /* whom it waits for, if `missing` is NULL */
     gwi_missing *missing;
     void *ctx; /* of `missing` */

@@ -33,7 +33,9 @@
     X(WAIT_SEND, "Wait, Isend to")           \
     X(WAIT_RECV, "Wait for")                 \
     X(WAIT_ANY, "Wait for anyone")           \
-    X(GROUP, "making a communicator") \
+    X(GROUP, "making a communicator")        \
+    X(LATCH, "waiting for a key's latch")    \
+    X(WORKERS_BARRIER, "workers' barrier")   \
     X(ALLREDUCE, "Allreduce")                \
     X(REDUCE, "Reduce")                      \
     X(BCAST, "Bcast")                        \

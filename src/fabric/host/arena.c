@@ -64,9 +64,24 @@ void gwi_arena_release(int fd, uint64_t offset, uint64_t n_bytes)
     fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)n_bytes);
 }
 
+/* Find an address for `n_bytes` at a multiple of GWI_EXTENT_ALIGN; NULL: the kernel shall choose. */
+static void *huge_address(size_t n_bytes)
+{
+    size_t room = n_bytes + GWI_EXTENT_ALIGN;
+    void *found = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (found == MAP_FAILED)
+        return NULL;
+    munmap(found, room);
+    uintptr_t begin = ((uintptr_t)found + GWI_EXTENT_ALIGN - 1) & ~(GWI_EXTENT_ALIGN - 1);
+    return (unsigned char *)found + (begin - (uintptr_t)found);
+}
+
+/* Without MAP_FIXED the address is a wish: another thread may have taken it meanwhile. */
 int gwi_arena_map(int fd, uint64_t offset, size_t n_bytes, void **ret_base)
 {
-    void *base = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
+    void *wish = n_bytes < GWI_EXTENT_ALIGN ? NULL : huge_address(n_bytes);
+    void *base = mmap(wish, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
                       (off_t)offset);
 
     if (base == MAP_FAILED)

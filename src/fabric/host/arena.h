@@ -34,7 +34,7 @@ uint64_t gwi_arena_reserve(gwi_arena_shared *arena, uint64_t n_bytes);
 int gwi_arena_allocate(int fd, uint64_t offset, uint64_t n_bytes);
 void gwi_arena_release(int fd, uint64_t offset, uint64_t n_bytes);
 
-/* Map a range into this process. */
+/* Map a range into this process; what is as large as a huge page, where huge pages fit. */
 int gwi_arena_map(int fd, uint64_t offset, size_t n_bytes, void **ret_base);
 void gwi_arena_unmap(void *base, size_t n_bytes);
 

@@ -1,0 +1,42 @@
+/* pages.h - puts shared memory into huge pages, in the background.
+ *
+ * Random access to much memory is slow with pages of 4 KiB, because the processor keeps
+ * looking up where they are.  Shared memory gets huge pages by default on few systems, but
+ * Linux from 6.1 puts pages together on request.  That takes seconds for a gigabyte, so a
+ * thread does it that runs only when a processor has nothing else to do.
+ *
+ * Where the system does not want to, nothing happens.
+ *
+ * Owning   The memory is the caller's, and stays mapped until stop.
+ * Forking  The thread does not exist in a forked child; stop does nothing there.      */
+#ifndef GWI_BASE_PAGES_H
+#define GWI_BASE_PAGES_H
+
+#include "base/thread.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GWI_HUGE_PAGE ((size_t)2 << 20)
+
+typedef struct gwi_pages {
+    /* set by start, then constant */
+    unsigned char *base;
+    size_t n_bytes; /* 0: there is no thread */
+    gwi_thread thread;
+    uint32_t generation; /* of forks */
+    /* set by stop */
+    _Atomic int stop;
+    /* written by the thread */
+    _Atomic size_t done;
+} gwi_pages;
+
+/* `pages` is zero. */
+void gwi_pages_start(gwi_pages *pages, void *memory, size_t n_bytes);
+void gwi_pages_stop(gwi_pages *pages); /* joins; zeros and a second time are fine */
+
+/* How many bytes are in huge pages by now. */
+size_t gwi_pages_done(const gwi_pages *pages);
+
+#endif
