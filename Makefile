@@ -9,10 +9,11 @@ DESTDIR ?=
 STAGES ?=
 BENCH ?=
 FUZZ_SECONDS ?= 600
+STRESS_SECONDS ?= 60
 
 bin := .venv/bin
 
-.PHONY: help demo build test test-faults test-programs test-peers test-asan test-tsan test-clang fuzz bench format install uninstall clean
+.PHONY: help demo build test test-faults test-programs test-stress test-peers test-asan test-tsan test-clang fuzz bench format install uninstall clean
 
 help: ## show this list
 	@echo "Godwit $$(cat VERSION): distributed memory for PyTorch"
@@ -38,6 +39,10 @@ test-faults: build ## kill -9 of a random rank at a random moment, 200 times
 
 test-programs: build ## random programs of collectives and messages against one process, 1,000 of them
 	@GODWIT_RANDOM_PROGRAMS=1000 $(bin)/python -m pytest -q -p no:cacheprovider tests/jobs/test_comm_programs.py
+
+test-stress: ## parameters: every number of processes and threads, 60 s each (STRESS_SECONDS=...)
+	@tools/setup.sh test
+	@GODWIT_STRESS_SECONDS=$(STRESS_SECONDS) $(bin)/python tools/test.py stress
 
 test-peers: ## build mpi4torch in build/peers, run its tests on Godwit, compare values and gradients
 	@tools/setup.sh test

@@ -1,6 +1,6 @@
 """test.py - runs every test of the tree, one stage after the other, and counts.
 
-    tools/test.py [--list] [stage ...]        without stages: all of them
+    tools/test.py [--list] [stage ...]        without stages: all of them but `stress`
 
 Each stage writes a log under build/test-logs/ and has a time limit; running past it is a failure,
 and so is a stage in which no test ran. The last line printed is `N passed, N failed` (and
@@ -132,7 +132,9 @@ def meson_build(shell: Shell, name: str, *options: str, cc: str = "gcc") -> Path
     return build
 
 
-def unit_tests(shell: Shell, name: str, *options: str, env: dict[str, str] | None = None) -> Outcome:
+def unit_tests(shell: Shell, name: str, *options: str, env: dict[str, str] | None = None,
+               select: tuple[str, ...] = ()) -> Outcome:
+    """Build, and run the tests that `select` (arguments of meson test) says, or the usual ones."""
     build = meson_build(shell, name, *options)
     logs = build / "meson-logs"
     for old in logs.glob("testlog*"):
@@ -141,7 +143,7 @@ def unit_tests(shell: Shell, name: str, *options: str, env: dict[str, str] | Non
     code = 0
     try:
         code = shell.run("meson", "test", "-C", build, "--no-rebuild",
-                         "--num-processes", str(os.cpu_count() or 1), env=env)
+                         "--num-processes", str(os.cpu_count() or 1), *select, env=env)
     except StageFailed as reason:  # meson has still written down what was done by then
         outcome.failed.append(str(reason))
     if (logs / "testlog.junit.xml").exists():
@@ -163,6 +165,13 @@ def unit_tests(shell: Shell, name: str, *options: str, env: dict[str, str] | Non
 
 def unit(shell: Shell) -> Outcome:
     return unit_tests(shell, "unit", "-Dpython=enabled", "-Dbench=true")
+
+
+def stress(shell: Shell) -> Outcome:
+    """All processes x threads x keys of tests/params, one after the other."""
+    seconds = os.environ.get("GODWIT_STRESS_SECONDS", "60")
+    return unit_tests(shell, "unit", "-Dpython=enabled", "-Dbench=true",
+                      select=("--suite", "stress", f"--test-args=--seconds={seconds}"))
 
 
 def asan(shell: Shell) -> Outcome:
@@ -258,6 +267,7 @@ class Stage:
     run: Callable[[Shell], Outcome]
     text: str
     limit_s: float
+    usual: bool = True  # else only if it is named
 
     @property
     def name(self) -> str:
@@ -274,6 +284,7 @@ STAGES = [
     Stage(jobs, "whole jobs of many processes", 900),
     Stage(debian, "Python tests, Debian's PyTorch", 400),
     Stage(package, "symbols, headers, pkg-config", 120),
+    Stage(stress, "parameters, a minute a combination", 5400, usual=False),
 ]
 
 
@@ -374,7 +385,7 @@ def main() -> int:
 
     os.environ["PATH"] = f"{VENV_BIN}:{os.environ['PATH']}"  # meson and ninja
     LOGS.mkdir(parents=True, exist_ok=True)
-    chosen = [stage for stage in STAGES if not arguments.stages or stage.name in arguments.stages]
+    chosen = [stage for stage in STAGES if stage.name in arguments.stages or (not arguments.stages and stage.usual)]
     results = []
     interrupted = False
     try:

@@ -1,0 +1,119 @@
+/* params.h - keyed model parameters: vectors that the workers of a job read and change.
+ *
+ * Owning   gw_params_open() and gw_params_worker() give to the caller, their close takes
+ *          back.  Arrays are borrowed for the call; those of a pull, push or set that is
+ *          not done when it returns, until its ticket is waited for.
+ * Failing  Results below zero are a gw_err.  A bad argument is refused before anything
+ *          changes: GW_ERANGE a key, GW_EINVAL a number of values, GW_ETYPE a type.  If a
+ *          wait fails (GW_EPEER, GW_ETIMEOUT, GW_EINTR), part of the call may be done.
+ * Threads  A gw_params serves any thread; a gw_worker one thread at a time, not always
+ *          the same.
+ * Forking  Both are dead in a forked child, where calls fail with GW_ESTATE.          */
+#ifndef GODWIT_PARAMS_H
+#define GODWIT_PARAMS_H
+
+#include <godwit/base.h>
+#include <godwit/dtype.h>
+#include <godwit/world.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gw_params gw_params;
+typedef struct gw_worker gw_worker;
+
+/* When something that was started is done.  A plain value, nothing to free. */
+typedef struct gw_ticket {
+    int64_t seq; /* -1: it was done when the call returned */
+} gw_ticket;
+
+/* Keys of a call, any number of times each. */
+typedef struct gw_keys {
+    const int64_t *key;
+    size_t n;
+} gw_keys;
+
+typedef struct gw_params_options {
+    size_t size_bytes; /* sizeof(gw_params_options), so that it can grow */
+    int64_t num_keys;  /* keys are 0 to num_keys - 1 */
+    const int64_t *lengths; /* of the vectors, in entries; borrowed for the call */
+    size_t n_lengths;       /* 1: all have the first; else num_keys */
+    gw_dtype dtype;         /* GW_F32 or GW_F64 */
+    int workers;            /* of each process; barriers count them all from the start */
+} gw_params_options;
+/* clang-format off */
+#define GW_PARAMS_OPTIONS_INIT {sizeof(gw_params_options), 0, NULL, 0, GW_F32, 1}
+/* clang-format on */
+
+/* Collective: every process of `world` calls it with the same arguments, or all get
+ * GW_EDISAGREE.  All vectors are zero.  The world outlives the parameters. */
+GW_API int gw_params_open(gw_world *world, const gw_params_options *opt, gw_params **ret_params);
+
+/* Collective, after the workers of this process were closed; NULL is fine.  A process that
+ * leaves the world without it counts as dead for those that go on.  It is closed even if
+ * the wait for the others fails, as the result then says. */
+GW_API int gw_params_close(gw_params *params);
+
+/* Not collective: for a process that cannot wait for the others, because it failed or is
+ * about to leave the world.  Those that wait for its workers do so until it has left.  NULL
+ * is fine. */
+GW_API void gw_params_abandon(gw_params *params);
+
+GW_API int64_t gw_params_num_keys(const gw_params *params);
+GW_API gw_dtype gw_params_dtype(const gw_params *params);
+
+/* The length of a key's vector, or GW_ERANGE. */
+GW_API int64_t gw_params_length(const gw_params *params, int64_t key);
+
+/* How many entries the vectors of these keys have together, or an error: what a pull of
+ * them needs. */
+GW_API int64_t gw_params_entries(const gw_params *params, gw_keys keys);
+
+/* What this process counted.  A number `index` from 0 on; GW_ERANGE past the last. */
+typedef struct gw_params_stat {
+    const char *name; /* "keys_pulled" */
+    const char *help;
+    int64_t value;
+} gw_params_stat;
+
+GW_API int gw_params_stat_get(gw_params *params, int index, gw_params_stat *ret_stat);
+
+/* The next worker of this process; GW_ESTATE if it has had all that it was opened with. */
+GW_API int gw_params_worker(gw_params *params, gw_worker **ret_worker);
+
+/* The worker's operations are done first.  Barriers count it no longer.  NULL is fine. */
+GW_API int gw_worker_close(gw_worker *worker);
+
+/* Read, add to, or assign the vectors of `keys`.  `values` holds them in the order of the
+ * keys, one after the other, `n_values` entries in all, dense.  A key that occurs several
+ * times is read for each, added for each; of several assignments the last stays.  A pull
+ * never shows part of a change.  Operations of one worker on one key take effect in the
+ * order of the calls.  If `ret_ticket` is NULL the call returns when it is done. */
+GW_API int gw_worker_pull(gw_worker *worker, gw_keys keys, void *values, size_t n_values,
+                          gw_ticket *ret_ticket);
+GW_API int gw_worker_push(gw_worker *worker, gw_keys keys, const void *values, size_t n_values,
+                          gw_ticket *ret_ticket);
+GW_API int gw_worker_set(gw_worker *worker, gw_keys keys, const void *values, size_t n_values,
+                         gw_ticket *ret_ticket);
+
+/* Wait until what has this ticket is done, or all that this worker started. */
+GW_API int gw_worker_wait(gw_worker *worker, gw_ticket ticket);
+GW_API int gw_worker_wait_all(gw_worker *worker);
+
+/* The worker's clock, which starts at 0. */
+GW_API int gw_worker_advance_clock(gw_worker *worker);
+GW_API int64_t gw_worker_clock(const gw_worker *worker);
+
+/* Collective: returns when every worker of every process has called it or was closed.  If it
+ * fails, for example by time-out, this worker still counts as arrived: calling it again
+ * continues the same wait. */
+GW_API int gw_worker_barrier(gw_worker *worker);
+
+/* `ret_local[i]` becomes 1 if a pull of key i needs no message now, else 0. */
+GW_API int gw_worker_is_local(gw_worker *worker, gw_keys keys, uint8_t *ret_local);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,232 @@
+/* engine.h - what the parts of a node share.
+ *
+ *   node.c     workers' operations, and the line in which they wait
+ *   owner.c    what the owner of a key does, and its home
+ *   holder.c   what a node does for its replicas, and to get keys
+ *   rounds.c   telling owners and refreshing replicas
+ *   meeting.c  wait_sync and barriers
+ *   post.c     notes out and in                                                      */
+#ifndef GWI_PARAMS_ENGINE_H
+#define GWI_PARAMS_ENGINE_H
+
+#include "base/hash.h"
+#include "params/intents.h"
+#include "params/node.h"
+#include "params/note.h"
+#include "params/timing.h"
+
+/* Errors that a test build can make on purpose, to see whether they are found. */
+#ifdef GWI_MUTANTS
+extern int gwi_mutant;
+#define GWI_MUTANT(n) (gwi_mutant == (n))
+#else
+#define GWI_MUTANT(n) 0
+#endif
+
+/* An operation that is not done at once, and how many of its keys are left. */
+typedef struct gwi_pending {
+    struct gwi_pending *next;
+    int64_t seq;
+    size_t left;
+} gwi_pending;
+
+/* One key of an operation, in line. */
+typedef struct gwi_op_in_line {
+    struct gwi_op_in_line *next;
+    gwi_access access;
+    void *values; /* lent: to read into, or to write */
+    gwi_pending *pending;
+} gwi_op_in_line;
+
+/* A node that has a replica of a key, or wants one.  A tombstone stands for changes that
+ * the holder has already counted itself and that are still on their way to the owner. */
+typedef struct gwi_holder {
+    int node;
+    uint32_t term;    /* which of its replicas */
+    uint32_t seq;     /* the last TELL that arrived */
+    uint8_t granted;  /* it has a replica */
+    uint8_t tombstone;
+    uint8_t stale;    /* it lacks something that we know */
+    uint8_t ack;      /* it waits to hear that its TELL arrived */
+    uint8_t by_us;    /* its last vector came from us */
+} gwi_holder;
+
+/* A note that waits for the key. */
+typedef struct gwi_parked {
+    struct gwi_parked *next;
+    gwi_note note;
+    unsigned char payload[];
+} gwi_parked;
+
+/* Changes of a replica on their way to the owner. */
+typedef struct gwi_told {
+    void *values; /* owned; NULL: there are none */
+    gwi_change change;
+    uint32_t term, seq;
+} gwi_told;
+
+/* What a node remembers of a key while something is going on with it. */
+typedef struct gwi_item {
+    int64_t key;
+    /* workers' operations that cannot be done in place, and those of them that are asked of
+     * the owner.  At most one ASK, or one TELL that drops, is under way: so whatever the
+     * key does meanwhile, our operations on it arrive in order. */
+    gwi_op_in_line *first, *last;
+    gwi_op_in_line *asked_ops;
+    gwi_told last_word; /* of a replica that has ended, until the owner answers */
+    /* those who wait for the key to come here */
+    struct gwi_arrival {
+        struct gwi_arrival *next;
+        gwi_pending *pending;
+    } *arrivals;
+    /* intents of our workers that are in force */
+    uint32_t want;
+    /* a WANT is under way, with this term; or it is the replica's */
+    int asked;
+    int64_t asked_ns;
+    uint32_t term;
+    /* of a replica: the news that it has, and what was told last */
+    uint64_t stamp; /* of an owned key: the last one given out */
+    uint32_t seq;
+    gwi_told told;
+    int tell_again; /* marked while something was on its way */
+    /* of an owned key */
+    gwi_holder *holders;
+    int n_holders, holders_capacity;
+    int moving;      /* the home was asked to let somebody own it */
+    uint32_t tenure; /* how often it has changed owners */
+    int due;         /* in the list of those whose holders must hear something */
+    /* for the key's next stay here */
+    gwi_parked *parked, *last_parked;
+} gwi_item;
+
+typedef struct gwi_sync {
+    int active;
+    uint64_t token;
+    int answers; /* still to come */
+    struct gwi_sync_point {
+        int64_t key;
+        uint32_t term, seq;
+        int what; /* of enum in meeting.c */
+    } *points;
+    size_t n_points, capacity;
+} gwi_sync;
+
+typedef struct gwi_node_worker {
+    int64_t clock;
+    int64_t next_seq;
+    gwi_pending *pending;
+    gwi_intents intents;
+    gwi_timing timing;
+    gwi_sync sync;
+    uint64_t barriers; /* arrived at */
+    int finished;
+} gwi_node_worker;
+
+/* What there is for another node, and what comes from it. */
+typedef struct gwi_link {
+    gwi_frame collecting, sending;
+    gwi_outgoing out; /* of `sending` */
+    int under_way;
+    gwi_frame coming; /* the message that comes in, in pieces */
+} gwi_link;
+
+/* Of a key whose home is here. */
+typedef struct gwi_place_of_key {
+    int32_t owner;
+    uint32_t tenure;
+} gwi_place_of_key;
+
+typedef struct gwi_place_seen {
+    int64_t key; /* -1: empty */
+    int32_t owner;
+} gwi_place_seen;
+
+struct gwi_node {
+    int id, nodes, workers_n;
+    gwi_technique technique;
+    int64_t round_ns;
+    const gwi_geometry *geometry;
+    void *memory;
+    gwi_local local;
+    gwi_hash items; /* key -> gwi_item * */
+    gwi_place_of_key *directory; /* [key / nodes] */
+    gwi_place_seen *cache;
+    size_t cache_n;
+    gwi_node_worker *workers;
+    gwi_link *links; /* by node; our own for what we say to ourselves */
+    int64_t *due;    /* keys of items that are due */
+    size_t n_due, due_capacity;
+    uint32_t terms; /* given out */
+    uint64_t tokens;
+    int64_t now_ns, next_round_ns;
+    double act_ns;   /* how long a WANT takes, about */
+    int round_wanted;
+    /* barriers */
+    uint64_t arrived_for, released; /* generations */
+    int all_finished_told;
+    int *arrived_nodes; /* node 0: generation by node */
+    uint64_t *arrived_generation;
+    unsigned char *scratch, *scratch2; /* a vector each */
+    FILE *trace;
+    int err; /* the first failure */
+    gwi_node_stats stats;
+};
+
+/* items */
+gwi_item *gwi_item_find(gwi_node *node, int64_t key);
+gwi_item *gwi_item_get(gwi_node *node, int64_t key); /* made if need be; NULL: no memory */
+void gwi_item_forget(gwi_node *node, gwi_item *item); /* if nothing is going on any more */
+size_t gwi_row_bytes(const gwi_node *node, int64_t key);
+
+/* post.c */
+void gwi_send(gwi_node *node, int to, gwi_note *note, const void *part, size_t part_bytes,
+              const void *part2, size_t part2_bytes);
+int gwi_post_step(gwi_node *node, gwi_fabric *fabric);
+
+/* node.c: the line */
+int gwi_is_asking(const gwi_item *item);
+void gwi_line_move(gwi_node *node, gwi_item *item);  /* do or ask what can be done or asked */
+void gwi_take_answer(gwi_node *node, const gwi_note *note, const unsigned char *payload);
+void gwi_arrived_here(gwi_node *node, gwi_item *item);
+void gwi_handle(gwi_node *node, int from, gwi_note *note, const unsigned char *payload);
+int gwi_fail_node(gwi_node *node, int err);
+
+/* owner.c */
+void gwi_route(gwi_node *node, gwi_note *note, const unsigned char *payload);
+void gwi_request(gwi_node *node, gwi_note *note, const void *payload, size_t n_bytes);
+void gwi_settle(gwi_node *node, gwi_item *item);
+void gwi_take_localize(gwi_node *node, const gwi_note *note);
+void gwi_take_move(gwi_node *node, const gwi_note *note);
+void gwi_take_give(gwi_node *node, const gwi_note *note);
+void gwi_take_transfer(gwi_node *node, const gwi_note *note, const unsigned char *payload);
+void gwi_refresh_holders(gwi_node *node, gwi_item *item);
+void gwi_make_due(gwi_node *node, gwi_item *item);
+
+/* holder.c */
+void gwi_want(gwi_node *node, int64_t key);
+void gwi_unwant(gwi_node *node, int64_t key);
+void gwi_reconsider(gwi_node *node, gwi_item *item); /* drop, or ask for, what should be */
+void gwi_take_grant(gwi_node *node, int from, const gwi_note *note, const unsigned char *payload);
+void gwi_take_refresh(gwi_node *node, int from, const gwi_note *note, const unsigned char *payload);
+void gwi_take_dropped(gwi_node *node, const gwi_note *note);
+void gwi_tell(gwi_node *node, gwi_item *item);
+void gwi_end_asking(gwi_node *node, gwi_item *item);
+void gwi_told_arrived(gwi_node *node, gwi_item *item);
+
+/* rounds.c */
+void gwi_round(gwi_node *node);
+
+/* meeting.c */
+void gwi_meeting_step(gwi_node *node);
+int gwi_meeting_is_idle(const gwi_node *node);
+void gwi_take_sync(gwi_node *node, int from, const gwi_note *note);
+void gwi_take_synced(gwi_node *node, const gwi_note *note);
+void gwi_take_arrive(gwi_node *node, int from, const gwi_note *note);
+void gwi_take_release(gwi_node *node, const gwi_note *note);
+
+/* the location cache */
+void gwi_cache_note(gwi_node *node, int64_t key, int owner);
+int gwi_cache_look(const gwi_node *node, int64_t key); /* -1: not known */
+
+#endif

@@ -1,0 +1,209 @@
+/* holder.c - what a node does to have the keys that its workers want. */
+#include "params/engine.h"
+#include "base/error.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* wanting */
+
+static void ask_for(gwi_node *node, gwi_item *item)
+{
+    gwi_note note = {.kind = GWI_NOTE_WANT, .node = node->id, .key = item->key};
+
+    item->asked = 1;
+    item->asked_ns = node->now_ns;
+    note.term = item->term = ++node->terms;
+    gwi_request(node, &note, NULL, 0);
+}
+
+void gwi_want(gwi_node *node, int64_t key)
+{
+    gwi_item *item = gwi_item_get(node, key);
+
+    if (item == NULL)
+        return;
+    item->want++;
+    gwi_reconsider(node, item);
+}
+
+void gwi_unwant(gwi_node *node, int64_t key)
+{
+    gwi_item *item = gwi_item_find(node, key);
+
+    assert(item != NULL && item->want > 0);
+    item->want--;
+    gwi_reconsider(node, item);
+    gwi_item_forget(node, item);
+}
+
+/* Told to the owner together with the last changes.  Until it answers, operations wait: they
+ * must not overtake these. */
+static void drop(gwi_node *node, gwi_item *item)
+{
+    gwi_note note = {.kind = GWI_NOTE_TELL,
+                     .flags = GWI_NOTE_DROPS,
+                     .node = node->id,
+                     .key = item->key,
+                     .term = item->term};
+    size_t n_bytes = gwi_row_bytes(node, item->key);
+    void *values = malloc(n_bytes);
+
+    if (values == NULL) {
+        gwi_fail_node(node, gwi_fail(GW_ENOMEM, "a vector of %zu bytes", n_bytes));
+        return;
+    }
+    gwi_change change = gwi_local_drop(&node->local, item->key, values);
+    if (GWI_MUTANT(14))
+        change = GWI_NO_CHANGE; /* dropped before its flush */
+    note.seq = ++item->seq;
+    item->last_word = (gwi_told){values, change, item->term, item->seq};
+    note.flags |= change == GWI_ADD ? GWI_NOTE_ADDS : change == GWI_ASSIGN ? GWI_NOTE_ASSIGNS : 0;
+    gwi_request(node, &note, values, change == GWI_NO_CHANGE ? 0 : n_bytes);
+    gwi_line_move(node, item);
+}
+
+void gwi_reconsider(gwi_node *node, gwi_item *item)
+{
+    unsigned state = gwi_local_state(&node->local, item->key);
+
+    if (state == GWI_OWNED) {
+        if (item->n_holders > 0 && !item->moving)
+            gwi_settle(node, item);
+    } else if (state == GWI_REPLICA) {
+        if (item->want == 0 && item->told.values == NULL && !gwi_is_asking(item))
+            drop(node, item);
+    } else if (item->want > 0 && !item->asked && item->last_word.values == NULL) {
+        ask_for(node, item);
+    }
+}
+
+static int waits_for(gwi_node *node, const gwi_item *item, uint32_t term)
+{
+    return item != NULL && item->asked && item->term == term &&
+           gwi_local_state(&node->local, item->key) == GWI_ABSENT;
+}
+
+static int has_replica(gwi_node *node, const gwi_item *item, uint32_t term)
+{
+    return item != NULL && item->term == term &&
+           gwi_local_state(&node->local, item->key) == GWI_REPLICA;
+}
+
+/* Its last word is on the way. */
+static int has_ended(const gwi_item *item, uint32_t term)
+{
+    return item != NULL && item->last_word.values != NULL && item->last_word.term == term;
+}
+
+/* A WANT is answered: learn how long that takes. */
+void gwi_end_asking(gwi_node *node, gwi_item *item)
+{
+    if (item->asked)
+        node->act_ns += ((double)(node->now_ns - item->asked_ns) - node->act_ns) / 32;
+    item->asked = 0;
+}
+
+static void begin_replica(gwi_node *node, gwi_item *item, uint64_t stamp, const unsigned char *value)
+{
+    gwi_end_asking(node, item);
+    item->stamp = stamp;
+    item->seq = 0;
+    gwi_local_copy(&node->local, item->key, value);
+    gwi_line_move(node, item);
+    gwi_reconsider(node, item);
+}
+
+void gwi_take_grant(gwi_node *node, int from, const gwi_note *note, const unsigned char *payload)
+{
+    gwi_item *item = gwi_item_find(node, note->key);
+
+    gwi_cache_note(node, note->key, from);
+    if (waits_for(node, item, note->term)) {
+        begin_replica(node, item, note->number, payload);
+    } else if (!has_replica(node, item, note->term) && !has_ended(item, note->term)) {
+        /* We have got the key meanwhile, and perhaps given it away again. */
+        gwi_note no = {.kind = GWI_NOTE_TELL,
+                       .flags = GWI_NOTE_DROPS | GWI_NOTE_QUIET,
+                       .node = node->id,
+                       .key = note->key,
+                       .term = note->term};
+        gwi_request(node, &no, NULL, 0);
+    }
+}
+
+/* News from a new owner may overtake the grant of the old one; it is as good. */
+void gwi_take_refresh(gwi_node *node, int from, const gwi_note *note, const unsigned char *payload)
+{
+    gwi_item *item = gwi_item_find(node, note->key);
+
+    gwi_cache_note(node, note->key, from);
+    if (waits_for(node, item, note->term) && note->flags & GWI_NOTE_READS) {
+        begin_replica(node, item, note->number, payload);
+        return;
+    }
+    if (!has_replica(node, item, note->term) || (note->number <= item->stamp && !GWI_MUTANT(15)))
+        return;
+    item->stamp = note->number;
+    int arrived = item->told.values != NULL && (note->seq == item->seq || GWI_MUTANT(16));
+    if (note->flags & GWI_NOTE_READS && GWI_MUTANT(22)) /* a set is overtaken by older news */
+        gwi_local_flag(&node->local, note->key, GWI_WORD_SETTING, 0);
+    if (note->flags & GWI_NOTE_READS)
+        gwi_local_refresh(&node->local, note->key, payload,
+                          arrived || item->told.values == NULL ? GWI_NO_CHANGE : item->told.change,
+                          item->told.values);
+    if (arrived)
+        gwi_told_arrived(node, item);
+}
+
+void gwi_told_arrived(gwi_node *node, gwi_item *item)
+{
+    free(item->told.values);
+    item->told.values = NULL;
+    if (item->tell_again) {
+        item->tell_again = 0;
+        gwi_marks_add(&node->local.marks, item->key);
+    }
+    gwi_reconsider(node, item);
+}
+
+void gwi_take_dropped(gwi_node *node, const gwi_note *note)
+{
+    gwi_item *item = gwi_item_find(node, note->key);
+
+    if (!has_ended(item, note->term))
+        return;
+    free(item->last_word.values);
+    item->last_word.values = NULL;
+    gwi_line_move(node, item);
+    gwi_reconsider(node, item);
+    gwi_item_forget(node, item);
+}
+
+/* telling the owner what has changed */
+
+void gwi_tell(gwi_node *node, gwi_item *item)
+{
+    gwi_note note = {.kind = GWI_NOTE_TELL, .node = node->id, .key = item->key, .term = item->term};
+    size_t n_bytes = gwi_row_bytes(node, item->key);
+
+    if (item->told.values != NULL) {
+        item->tell_again = 1;
+        return;
+    }
+    void *values = malloc(n_bytes);
+    if (values == NULL) {
+        gwi_fail_node(node, gwi_fail(GW_ENOMEM, "a vector of %zu bytes", n_bytes));
+        return;
+    }
+    gwi_change change = gwi_local_take_untold(&node->local, item->key, values);
+    if (change == GWI_NO_CHANGE) {
+        free(values);
+        return;
+    }
+    note.seq = ++item->seq;
+    item->told = (gwi_told){values, change, item->term, item->seq};
+    note.flags = change == GWI_ADD ? GWI_NOTE_ADDS : GWI_NOTE_ASSIGNS;
+    gwi_request(node, &note, values, n_bytes);
+    node->stats.tells++;
+}

@@ -1,0 +1,344 @@
+/* local.c - rows, pairs and words, one key at a time. */
+#include "params/local.h"
+#include "base/error.h"
+
+#include <stdlib.h>
+
+/* layout: the store, the pairs, the marks */
+
+static size_t round_up(size_t n)
+{
+    return (n + GWI_STORE_ALIGN - 1) / GWI_STORE_ALIGN * GWI_STORE_ALIGN;
+}
+
+static size_t pairs_bytes(const gwi_length_class *class)
+{
+    return round_up(gwi_slab_bytes(2 * class->row_bytes, class->n_keys));
+}
+
+size_t gwi_local_bytes(const gwi_geometry *g)
+{
+    size_t sum = round_up(gwi_store_bytes(g)) + round_up(gwi_marks_bytes(g->n_keys));
+
+    for (uint32_t c = 0; c < g->n_classes; c++)
+        sum += pairs_bytes(&g->classes[c]);
+    return sum;
+}
+
+int gwi_local_init(gwi_local *local, const gwi_geometry *g, gwi_share share, void *memory,
+                   size_t memory_bytes)
+{
+    unsigned char *at = memory;
+    int err;
+
+    assert(memory_bytes >= gwi_local_bytes(g));
+    (void)memory_bytes;
+    *local = (gwi_local){0};
+    err = gwi_store_init(&local->store, g, share, at, gwi_store_bytes(g));
+    if (err < 0)
+        return err;
+    at += round_up(gwi_store_bytes(g));
+    gwi_marks_init(&local->marks, g->n_keys, at);
+    at += round_up(gwi_marks_bytes(g->n_keys));
+    local->pairs = calloc(g->n_classes, sizeof *local->pairs);
+    if (local->pairs == NULL) {
+        err = gwi_fail(GW_ENOMEM, "replicas of %u lengths", g->n_classes);
+        goto fini;
+    }
+    for (uint32_t c = 0; c < g->n_classes; c++) {
+        const gwi_length_class *class = &g->classes[c];
+        err = gwi_slab_init(&local->pairs[c], at, pairs_bytes(class), 2 * class->row_bytes,
+                            class->n_keys);
+        if (err < 0)
+            goto fini;
+        at += pairs_bytes(class);
+    }
+    return 0;
+
+fini:
+    gwi_local_fini(local);
+    return err;
+}
+
+void gwi_local_fini(gwi_local *local)
+{
+    free(local->pairs);
+    gwi_store_fini(&local->store);
+    *local = (gwi_local){0};
+}
+
+/* one key */
+
+struct key {
+    gwi_local *local;
+    gwi_word *at;
+    uint64_t word; /* without latch */
+    gwi_slab *rows, *pairs;
+    size_t row_bytes;
+    size_t n; /* entries */
+};
+
+static struct key find(gwi_local *local, int64_t key)
+{
+    unsigned class = local->store.class_of == NULL ? 0 : local->store.class_of[key];
+    gwi_slab *rows = &local->store.slabs[class];
+
+    return (struct key){.local = local,
+                        .at = &local->store.words[key],
+                        .rows = rows,
+                        .pairs = local->pairs == NULL ? NULL : &local->pairs[class],
+                        .row_bytes = rows->block_bytes,
+                        .n = rows->block_bytes / local->store.geometry->item_bytes};
+}
+
+static struct key latch(gwi_local *local, int64_t key)
+{
+    struct key k = find(local, key);
+
+    while (!gwi_word_try_latch(k.at, &k.word))
+        gwi_cpu_relax();
+    return k;
+}
+
+static void unlatch(struct key *k)
+{
+    gwi_word_release(k->at, k->word);
+}
+
+static void unlatch_changed(struct key *k)
+{
+    gwi_word_release(k->at, gwi_word_next_version(k->word));
+}
+
+/* What workers see. */
+static void *value_of(const struct key *k)
+{
+    return gwi_slab_block(gwi_word_state(k->word) == GWI_REPLICA ? k->pairs : k->rows,
+                          gwi_word_slot(k->word));
+}
+
+static unsigned char *untold_of(const struct key *k)
+{
+    assert(gwi_word_state(k->word) == GWI_REPLICA);
+    return (unsigned char *)value_of(k) + k->row_bytes;
+}
+
+static void place(struct key *k, gwi_slab *slab, unsigned state)
+{
+    uint32_t slot;
+    int err = gwi_slab_alloc(slab, &slot);
+
+    assert(err == 0); /* there is one for each key */
+    (void)err;
+    k->word = (k->word & ~(GWI_WORD_STATE | GWI_WORD_SETTING | UINT64_C(0xffffffff00000000))) |
+              gwi_word_make(slot, state);
+}
+
+/* Free the vector's place; the word says nothing of it any more. */
+static void displace(struct key *k)
+{
+    gwi_slab_free(gwi_word_state(k->word) == GWI_REPLICA ? k->pairs : k->rows,
+                  gwi_word_slot(k->word));
+    k->word &= ~(GWI_WORD_STATE | GWI_WORD_SETTING | GWI_WORD_WATCHED);
+}
+
+/* workers */
+
+static int in_line(const struct key *k)
+{
+    return gwi_word_state(k->word) == GWI_ABSENT || k->word & GWI_WORD_DETOUR;
+}
+
+int gwi_local_pull(gwi_local *local, int64_t key, void *to)
+{
+    struct key k = latch(local, key);
+    int here = !in_line(&k);
+
+    if (here)
+        gwi_row_read(to, value_of(&k), k.row_bytes);
+    unlatch(&k);
+    return here;
+}
+
+static void change_row(const struct key *k, void *row, gwi_change change, const void *by)
+{
+    if (change == GWI_ADD)
+        k->local->store.add(row, by, k->n);
+    else if (change == GWI_ASSIGN)
+        gwi_row_write(row, by, k->row_bytes);
+}
+
+static void apply(struct key *k, int64_t key, gwi_change change, const void *from)
+{
+    change_row(k, value_of(k), change, from);
+    if (gwi_word_state(k->word) == GWI_REPLICA) {
+        if (change == GWI_ASSIGN)
+            k->word |= GWI_WORD_SETTING; /* what was untold came before */
+        change_row(k, untold_of(k), change, from);
+    }
+    if (gwi_word_state(k->word) == GWI_REPLICA || k->word & GWI_WORD_WATCHED)
+        gwi_marks_add(&k->local->marks, key);
+}
+
+int gwi_local_change(gwi_local *local, int64_t key, gwi_change change, const void *from)
+{
+    struct key k = latch(local, key);
+    int here = !in_line(&k);
+
+    if (here) {
+        apply(&k, key, change, from);
+        unlatch_changed(&k);
+    } else {
+        unlatch(&k);
+    }
+    return here;
+}
+
+/* the node */
+
+void gwi_local_read(gwi_local *local, int64_t key, void *to)
+{
+    struct key k = latch(local, key);
+
+    gwi_row_read(to, value_of(&k), k.row_bytes);
+    unlatch(&k);
+}
+
+void gwi_local_apply(gwi_local *local, int64_t key, gwi_change change, const void *from)
+{
+    struct key k = latch(local, key);
+
+    apply(&k, key, change, from);
+    unlatch_changed(&k);
+}
+
+void gwi_local_apply_unmarked(gwi_local *local, int64_t key, gwi_change change, const void *from)
+{
+    struct key k = latch(local, key);
+
+    assert(gwi_word_state(k.word) == GWI_OWNED);
+    change_row(&k, value_of(&k), change, from);
+    unlatch_changed(&k);
+}
+
+unsigned gwi_local_state(const gwi_local *local, int64_t key)
+{
+    return gwi_word_state(gwi_word_look(&local->store.words[key]));
+}
+
+void gwi_local_flag(gwi_local *local, int64_t key, uint64_t flag, int on)
+{
+    struct key k = latch(local, key);
+
+    k.word = on ? k.word | flag : k.word & ~flag;
+    unlatch(&k);
+}
+
+void gwi_local_own(gwi_local *local, int64_t key, const void *from)
+{
+    struct key k = latch(local, key);
+
+    assert(gwi_word_state(k.word) != GWI_OWNED);
+    if (gwi_word_state(k.word) == GWI_REPLICA)
+        displace(&k);
+    place(&k, k.rows, GWI_OWNED);
+    gwi_row_write(value_of(&k), from, k.row_bytes);
+    unlatch_changed(&k);
+}
+
+static void make_copy(struct key *k, const void *from)
+{
+    place(k, k->pairs, GWI_REPLICA);
+    gwi_row_write(value_of(k), from, k->row_bytes);
+    memset(untold_of(k), 0, k->row_bytes);
+}
+
+void gwi_local_copy(gwi_local *local, int64_t key, const void *from)
+{
+    struct key k = latch(local, key);
+
+    assert(gwi_word_state(k.word) == GWI_ABSENT);
+    make_copy(&k, from);
+    unlatch_changed(&k);
+}
+
+void gwi_local_disown(gwi_local *local, int64_t key, int keep_replica, void *ret_value)
+{
+    struct key k = latch(local, key);
+
+    assert(gwi_word_state(k.word) == GWI_OWNED);
+    gwi_row_read(ret_value, value_of(&k), k.row_bytes);
+    displace(&k);
+    if (keep_replica)
+        make_copy(&k, ret_value);
+    unlatch_changed(&k);
+}
+
+static int all_zero(const unsigned char *bytes, size_t n)
+{
+    return bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0;
+}
+
+static gwi_change take_untold(struct key *k, void *ret_untold)
+{
+    gwi_change change = k->word & GWI_WORD_SETTING             ? GWI_ASSIGN
+                        : all_zero(untold_of(k), k->row_bytes) ? GWI_NO_CHANGE
+                                                               : GWI_ADD;
+
+    gwi_row_read(ret_untold, untold_of(k), k->row_bytes);
+    memset(untold_of(k), 0, k->row_bytes);
+    k->word &= ~GWI_WORD_SETTING;
+    return change;
+}
+
+gwi_change gwi_local_take_untold(gwi_local *local, int64_t key, void *ret_untold)
+{
+    struct key k = latch(local, key);
+    gwi_change change = take_untold(&k, ret_untold);
+
+    unlatch(&k);
+    return change;
+}
+
+gwi_change gwi_local_drop(gwi_local *local, int64_t key, void *ret_untold)
+{
+    struct key k = latch(local, key);
+    gwi_change change = take_untold(&k, ret_untold);
+
+    displace(&k);
+    unlatch_changed(&k);
+    return change;
+}
+
+void gwi_local_refresh(gwi_local *local, int64_t key, const void *value, gwi_change told,
+                       const void *told_values)
+{
+    struct key k = latch(local, key);
+    gwi_change untold = k.word & GWI_WORD_SETTING ? GWI_ASSIGN : GWI_ADD;
+
+    gwi_row_write(value_of(&k), value, k.row_bytes);
+    change_row(&k, value_of(&k), told, told_values);
+    change_row(&k, value_of(&k), untold, untold_of(&k));
+    unlatch_changed(&k);
+}
+
+void gwi_change_value(const gwi_local *local, int64_t key, void *value, gwi_change change,
+                      const void *by)
+{
+    struct key k = find((gwi_local *)(uintptr_t)local, key);
+
+    change_row(&k, value, change, by);
+}
+
+bool gwi_local_valid(const gwi_local *local)
+{
+    const gwi_geometry *g = local->store.geometry;
+
+    for (uint32_t c = 0; c < g->n_classes; c++)
+        if (!gwi_slab_valid(&local->pairs[c]) || !gwi_slab_valid(&local->store.slabs[c]))
+            return false;
+    for (int64_t key = 0; key < g->n_keys; key++)
+        if (gwi_word_look(&local->store.words[key]) & GWI_WORD_LATCH)
+            return false;
+    return true;
+}

@@ -1,0 +1,78 @@
+/* local.h - the vectors that are on this node, its own and copies, reached in place.
+ *
+ * An owned vector lies in a row of the store.  A replica lies in a pair of rows: what
+ * workers see, and what its owner has not been told yet.  The latter is something to add,
+ * or, if the word says SETTING, a whole value that replaces the owner's.  So workers of
+ * this node change a replica as fast as their own keys, always see what they wrote, and
+ * what many of them wrote travels as one vector.
+ *
+ * Changes that other nodes must hear of are marked: those of replicas, and those of owned
+ * keys that are WATCHED.
+ *
+ * Owning   The memory is the caller's.
+ * Threads  Any, each access under the latch of its key.                             */
+#ifndef GWI_PARAMS_LOCAL_H
+#define GWI_PARAMS_LOCAL_H
+
+#include "params/marks.h"
+#include "params/store.h"
+
+typedef struct gwi_local {
+    gwi_store store;
+    gwi_slab *pairs; /* by length class; owned.  NULL: there is one node only */
+    gwi_marks marks;
+} gwi_local;
+
+/* What a change does; also of one that travels. */
+typedef enum gwi_change { GWI_NO_CHANGE, GWI_ADD, GWI_ASSIGN } gwi_change;
+
+/* For several nodes; `memory` is zero and aligned to GWI_STORE_ALIGN. */
+size_t gwi_local_bytes(const gwi_geometry *geometry);
+int gwi_local_init(gwi_local *local, const gwi_geometry *geometry, gwi_share share, void *memory,
+                   size_t memory_bytes);
+void gwi_local_fini(gwi_local *local);
+
+/* For workers.  Returns 1 if it is done, 0 if it cannot be done here and now: the vector is
+ * elsewhere, or operations on it wait in line. */
+int gwi_local_pull(gwi_local *local, int64_t key, void *to);
+int gwi_local_change(gwi_local *local, int64_t key, gwi_change change, const void *from);
+
+/* For the node itself, which empties the line.  The vector is here. */
+void gwi_local_read(gwi_local *local, int64_t key, void *to);
+void gwi_local_apply(gwi_local *local, int64_t key, gwi_change change, const void *from);
+
+/* The same for an owned vector, without a mark: the caller knows who has to hear of it. */
+void gwi_local_apply_unmarked(gwi_local *local, int64_t key, gwi_change change, const void *from);
+
+/* What the node does with the place of a vector.  All keep the flags but those named. */
+
+unsigned gwi_local_state(const gwi_local *local, int64_t key);
+void gwi_local_flag(gwi_local *local, int64_t key, uint64_t flag, int on);
+
+/* Take in a vector that was absent, or make a replica owned; `from` is the value. */
+void gwi_local_own(gwi_local *local, int64_t key, const void *from);
+
+/* Take in a replica, with nothing untold. */
+void gwi_local_copy(gwi_local *local, int64_t key, const void *from);
+
+/* Give an owned vector away: its value; then a replica stays, or nothing. */
+void gwi_local_disown(gwi_local *local, int64_t key, int keep_replica, void *ret_value);
+
+/* What the owner has not been told, which then counts as told; GWI_NO_CHANGE if nothing. */
+gwi_change gwi_local_take_untold(gwi_local *local, int64_t key, void *ret_untold);
+
+/* The same, and the replica is gone. */
+gwi_change gwi_local_drop(gwi_local *local, int64_t key, void *ret_untold);
+
+/* A new value of the owner's, on top of which come what is told and has not arrived there, if
+ * anything, and what is untold. */
+void gwi_local_refresh(gwi_local *local, int64_t key, const void *value, gwi_change told,
+                       const void *told_values);
+
+/* `value` changed as `change` says. */
+void gwi_change_value(const gwi_local *local, int64_t key, void *value, gwi_change change,
+                      const void *by);
+
+bool gwi_local_valid(const gwi_local *local);
+
+#endif

@@ -1,0 +1,598 @@
+/* node.c - a node as its workers see it: operations, the line, intents. */
+#include "params/engine.h"
+#include "base/error.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#ifdef GWI_MUTANTS
+int gwi_mutant;
+#endif
+
+/* making and freeing */
+
+static int make_parts(gwi_node *node, const gwi_node_options *opt)
+{
+    const gwi_geometry *g = opt->geometry;
+    size_t longest = 0, n_bytes = gwi_local_bytes(g);
+
+    for (uint32_t c = 0; c < g->n_classes; c++)
+        longest = g->classes[c].row_bytes > longest ? g->classes[c].row_bytes : longest;
+    node->cache_n = opt->cache_keys > 0 ? (size_t)opt->cache_keys : 65536;
+    node->cache_n = node->cache_n < (size_t)g->n_keys ? node->cache_n : (size_t)g->n_keys;
+    node->memory = aligned_alloc(GWI_STORE_ALIGN, n_bytes);
+    node->directory = calloc((size_t)(g->n_keys / opt->nodes + 1), sizeof *node->directory);
+    node->cache = calloc(node->cache_n, sizeof *node->cache);
+    node->workers = calloc((size_t)opt->workers, sizeof *node->workers);
+    node->links = calloc((size_t)opt->nodes, sizeof *node->links);
+    node->arrived_generation = calloc((size_t)opt->nodes, sizeof *node->arrived_generation);
+    node->scratch = malloc(longest);
+    node->scratch2 = malloc(longest);
+    if (node->memory == NULL || node->directory == NULL || node->cache == NULL ||
+        node->workers == NULL || node->links == NULL || node->arrived_generation == NULL ||
+        node->scratch == NULL || node->scratch2 == NULL)
+        return gwi_fail(GW_ENOMEM, "node %d of %d", opt->node, opt->nodes);
+    memset(node->memory, 0, n_bytes);
+    for (size_t i = 0; i < node->cache_n; i++)
+        node->cache[i].key = -1;
+    for (int64_t i = 0; i < g->n_keys / opt->nodes + 1; i++)
+        node->directory[i].owner = opt->node;
+    return gwi_local_init(&node->local, g, (gwi_share){opt->node, opt->nodes}, node->memory, n_bytes);
+}
+
+int gwi_node_new(const gwi_node_options *opt, gwi_node **ret_node)
+{
+    gwi_node *node = calloc(1, sizeof *node);
+
+    if (node == NULL)
+        return gwi_fail(GW_ENOMEM, "a node");
+    node->id = opt->node;
+    node->nodes = opt->nodes;
+    node->workers_n = opt->workers;
+    node->technique = opt->technique;
+    node->round_ns = opt->round_ns > 0 ? opt->round_ns : 100000;
+    node->geometry = opt->geometry;
+    node->trace = opt->trace;
+    gwi_hash_init(&node->items);
+    int err = make_parts(node, opt);
+    if (err < 0) {
+        gwi_node_free(node);
+        return err;
+    }
+    *ret_node = node;
+    return 0;
+}
+
+static void free_line(gwi_op_in_line *op)
+{
+    while (op != NULL) {
+        gwi_op_in_line *next = op->next;
+        free(op);
+        op = next;
+    }
+}
+
+static void free_item(gwi_item *item)
+{
+    free_line(item->first);
+    free_line(item->asked_ops);
+    while (item->arrivals != NULL) {
+        struct gwi_arrival *next = item->arrivals->next;
+        free(item->arrivals);
+        item->arrivals = next;
+    }
+    while (item->parked != NULL) {
+        gwi_parked *next = item->parked->next;
+        free(item->parked);
+        item->parked = next;
+    }
+    free(item->told.values);
+    free(item->last_word.values);
+    free(item->holders);
+    free(item);
+}
+
+static void free_worker(gwi_node_worker *worker)
+{
+    while (worker->pending != NULL) {
+        gwi_pending *next = worker->pending->next;
+        free(worker->pending);
+        worker->pending = next;
+    }
+    gwi_intents_fini(&worker->intents);
+    free(worker->sync.points);
+}
+
+void gwi_node_free(gwi_node *node)
+{
+    uint64_t key, value;
+
+    if (node == NULL)
+        return;
+    gwi_hash_cursor cursor = gwi_hash_start(&node->items);
+    while (gwi_hash_next(&node->items, &cursor, &key, &value))
+        free_item((gwi_item *)(uintptr_t)value);
+    gwi_hash_fini(&node->items);
+    for (int w = 0; w < node->workers_n && node->workers != NULL; w++)
+        free_worker(&node->workers[w]);
+    for (int n = 0; n < node->nodes && node->links != NULL; n++) {
+        gwi_frame_fini(&node->links[n].collecting);
+        gwi_frame_fini(&node->links[n].sending);
+        gwi_frame_fini(&node->links[n].coming);
+    }
+    gwi_local_fini(&node->local);
+    free(node->memory);
+    free(node->directory);
+    free(node->cache);
+    free(node->workers);
+    free(node->links);
+    free(node->arrived_generation);
+    free(node->due);
+    free(node->scratch);
+    free(node->scratch2);
+    free(node);
+}
+
+int gwi_fail_node(gwi_node *node, int err)
+{
+    if (node->err == 0)
+        node->err = err;
+    return err;
+}
+
+/* items */
+
+gwi_item *gwi_item_find(gwi_node *node, int64_t key)
+{
+    uint64_t value;
+
+    return gwi_hash_get(&node->items, (uint64_t)key, &value) ? (gwi_item *)(uintptr_t)value : NULL;
+}
+
+gwi_item *gwi_item_get(gwi_node *node, int64_t key)
+{
+    gwi_item *item = gwi_item_find(node, key);
+
+    if (item != NULL)
+        return item;
+    item = calloc(1, sizeof *item);
+    if (item == NULL || gwi_hash_put(&node->items, (uint64_t)key, (uint64_t)(uintptr_t)item) < 0) {
+        free(item);
+        gwi_fail_node(node, gwi_fail(GW_ENOMEM, "what there is to remember of key %lld",
+                                     (long long)key));
+        return NULL;
+    }
+    item->key = key;
+    return item;
+}
+
+static int is_quiet(const gwi_item *item)
+{
+    return item->first == NULL && item->asked_ops == NULL && item->last_word.values == NULL &&
+           item->arrivals == NULL && item->want == 0 && !item->asked && item->told.values == NULL &&
+           item->n_holders == 0 && !item->moving && !item->due && item->parked == NULL;
+}
+
+void gwi_item_forget(gwi_node *node, gwi_item *item)
+{
+    unsigned state = gwi_local_state(&node->local, item->key);
+
+    /* A replica's term and stamp must be known.  Those of an owned key need not: without holders
+     * nobody remembers a stamp, and terms never come again. */
+    if (!is_quiet(item) || state == GWI_REPLICA)
+        return;
+    gwi_hash_remove(&node->items, (uint64_t)item->key, NULL);
+    free_item(item);
+}
+
+size_t gwi_row_bytes(const gwi_node *node, int64_t key)
+{
+    return gwi_geometry_class(node->geometry, key)->row_bytes;
+}
+
+/* the location cache */
+
+void gwi_cache_note(gwi_node *node, int64_t key, int owner)
+{
+    node->cache[(size_t)key % node->cache_n] = (gwi_place_seen){key, owner};
+}
+
+int gwi_cache_look(const gwi_node *node, int64_t key)
+{
+    const gwi_place_seen *seen = &node->cache[(size_t)key % node->cache_n];
+
+    return seen->key == key && seen->owner != node->id ? seen->owner : -1;
+}
+
+/* operations that are not done at once */
+
+static gwi_pending *new_pending(gwi_node *node, gwi_node_worker *worker)
+{
+    gwi_pending *pending = calloc(1, sizeof *pending);
+
+    if (pending == NULL) {
+        gwi_fail_node(node, gwi_fail(GW_ENOMEM, "an operation"));
+        return NULL;
+    }
+    pending->seq = worker->next_seq++;
+    pending->next = worker->pending;
+    worker->pending = pending;
+    return pending;
+}
+
+static void collect_done(gwi_node_worker *worker)
+{
+    for (gwi_pending **link = &worker->pending; *link != NULL;) {
+        gwi_pending *pending = *link;
+        if (pending->left == 0) {
+            *link = pending->next;
+            free(pending);
+        } else {
+            link = &pending->next;
+        }
+    }
+}
+
+int gwi_node_is_done(const gwi_node *node, int worker, int64_t seq)
+{
+    for (const gwi_pending *p = node->workers[worker].pending; p != NULL; p = p->next)
+        if (p->seq == seq)
+            return p->left == 0;
+    return 1;
+}
+
+/* the line */
+
+int gwi_is_asking(const gwi_item *item)
+{
+    return item->asked_ops != NULL || item->last_word.values != NULL;
+}
+
+/* Workers stay in line while anybody is in it: so operations keep their order. */
+static void set_detour(gwi_node *node, gwi_item *item)
+{
+    gwi_local_flag(&node->local, item->key, GWI_WORD_DETOUR,
+                   (item->first != NULL || gwi_is_asking(item)) && !GWI_MUTANT(1));
+}
+
+static void do_here(gwi_node *node, int64_t key, gwi_op_in_line *op)
+{
+    if (op->access == GWI_PULL)
+        gwi_local_read(&node->local, key, op->values);
+    else
+        gwi_local_apply(&node->local, key, op->access == GWI_PUSH ? GWI_ADD : GWI_ASSIGN,
+                        op->values);
+    op->pending->left--;
+    free(op);
+}
+
+static gwi_op_in_line *step_out(gwi_item *item)
+{
+    gwi_op_in_line *op = item->first;
+
+    item->first = op->next;
+    if (item->first == NULL)
+        item->last = NULL;
+    op->next = NULL;
+    return op;
+}
+
+/* Changes are put together, and all reads behind them get the same value; a change behind a
+ * read waits for the next time. */
+static void ask(gwi_node *node, gwi_item *item)
+{
+    size_t n_bytes = gwi_row_bytes(node, item->key);
+    gwi_op_in_line **link = &item->asked_ops;
+    gwi_change change = GWI_NO_CHANGE;
+    gwi_note note = {.kind = GWI_NOTE_ASK, .node = node->id, .key = item->key};
+
+    memset(node->scratch, 0, n_bytes);
+    while (item->first != NULL && !(note.flags & GWI_NOTE_READS && item->first->access != GWI_PULL)) {
+        gwi_op_in_line *op = step_out(item);
+        *link = op;
+        link = &op->next;
+        if (op->access == GWI_PULL) {
+            note.flags |= GWI_NOTE_READS;
+            continue;
+        }
+        gwi_change how = op->access == GWI_PUSH ? GWI_ADD : GWI_ASSIGN;
+        gwi_change_value(&node->local, item->key, node->scratch, how, op->values);
+        change = change == GWI_ASSIGN && !GWI_MUTANT(20) ? GWI_ASSIGN : how;
+    }
+    note.flags |= change == GWI_ADD ? GWI_NOTE_ADDS : change == GWI_ASSIGN ? GWI_NOTE_ASSIGNS : 0;
+    gwi_request(node, &note, node->scratch, change == GWI_NO_CHANGE ? 0 : n_bytes);
+}
+
+void gwi_line_move(gwi_node *node, gwi_item *item)
+{
+    int here = gwi_local_state(&node->local, item->key) != GWI_ABSENT;
+
+    if (!gwi_is_asking(item)) {
+        while (here && item->first != NULL)
+            do_here(node, item->key, step_out(item));
+        if (item->first != NULL)
+            ask(node, item);
+    }
+    set_detour(node, item);
+}
+
+void gwi_take_answer(gwi_node *node, const gwi_note *note, const unsigned char *payload)
+{
+    gwi_item *item = gwi_item_find(node, note->key);
+    size_t n_bytes = gwi_row_bytes(node, note->key);
+
+    assert(item != NULL && item->asked_ops != NULL);
+    while (item->asked_ops != NULL) {
+        gwi_op_in_line *op = item->asked_ops;
+        item->asked_ops = op->next;
+        if (op->access == GWI_PULL)
+            memcpy(op->values, payload, n_bytes);
+        op->pending->left--;
+        free(op);
+    }
+    gwi_line_move(node, item);
+    if (gwi_local_state(&node->local, item->key) == GWI_REPLICA)
+        gwi_reconsider(node, item);
+    gwi_item_forget(node, item);
+}
+
+static int stand_in_line(gwi_node *node, gwi_node_worker *worker, gwi_pending **pending,
+                         gwi_access access, int64_t key, void *values)
+{
+    gwi_item *item = gwi_item_get(node, key);
+    gwi_op_in_line *op = calloc(1, sizeof *op);
+
+    if (*pending == NULL)
+        *pending = new_pending(node, worker);
+    if (item == NULL || op == NULL || *pending == NULL) {
+        free(op);
+        return gwi_fail_node(node, gwi_fail(GW_ENOMEM, "an operation on key %lld", (long long)key));
+    }
+    *op = (gwi_op_in_line){.access = access, .values = values, .pending = *pending};
+    (*pending)->left++;
+    if (item->last != NULL)
+        item->last->next = op;
+    else
+        item->first = op;
+    item->last = op;
+    return 0;
+}
+
+int gwi_node_access(gwi_node *node, int worker, gwi_access access, const int64_t *keys, size_t n,
+                    void *values, int64_t *ret_seq)
+{
+    gwi_node_worker *w = &node->workers[worker];
+    unsigned char *at = values;
+    gwi_pending *pending = NULL;
+
+    collect_done(w);
+    for (size_t i = 0; i < n && node->err == 0; at += gwi_row_bytes(node, keys[i++])) {
+        int done = access == GWI_PULL ? gwi_local_pull(&node->local, keys[i], at)
+                                      : gwi_local_change(&node->local, keys[i],
+                                                         access == GWI_PUSH ? GWI_ADD : GWI_ASSIGN,
+                                                         at);
+        node->stats.accesses++;
+        node->stats.local += (uint64_t)done;
+        if (!done && stand_in_line(node, w, &pending, access, keys[i], at) == 0)
+            gwi_line_move(node, gwi_item_find(node, keys[i]));
+    }
+    *ret_seq = pending == NULL || pending->left == 0 ? -1 : pending->seq;
+    return node->err;
+}
+
+/* localize */
+
+void gwi_arrived_here(gwi_node *node, gwi_item *item)
+{
+    (void)node;
+    while (item->arrivals != NULL) {
+        struct gwi_arrival *next = item->arrivals->next;
+        item->arrivals->pending->left--;
+        free(item->arrivals);
+        item->arrivals = next;
+    }
+}
+
+static int await_arrival(gwi_node *node, gwi_node_worker *w, gwi_pending **pending, int64_t key)
+{
+    gwi_item *item = gwi_item_get(node, key);
+    struct gwi_arrival *arrival = calloc(1, sizeof *arrival);
+
+    if (*pending == NULL)
+        *pending = new_pending(node, w);
+    if (item == NULL || arrival == NULL || *pending == NULL) {
+        free(arrival);
+        return gwi_fail_node(node, gwi_fail(GW_ENOMEM, "moving key %lld", (long long)key));
+    }
+    gwi_note note = {.kind = GWI_NOTE_LOCALIZE, .node = node->id, .key = key};
+    if (item->arrivals == NULL)
+        gwi_send(node, (int)(key % node->nodes), &note, NULL, 0, NULL, 0);
+    *arrival = (struct gwi_arrival){item->arrivals, *pending};
+    item->arrivals = arrival;
+    (*pending)->left++;
+    return 0;
+}
+
+int gwi_node_localize(gwi_node *node, int worker, const int64_t *keys, size_t n, int64_t *ret_seq)
+{
+    gwi_pending *pending = NULL;
+
+    collect_done(&node->workers[worker]);
+    for (size_t i = 0; i < n && node->err == 0; i++)
+        if (gwi_local_state(&node->local, keys[i]) != GWI_OWNED)
+            await_arrival(node, &node->workers[worker], &pending, keys[i]);
+    *ret_seq = pending == NULL ? -1 : pending->seq;
+    return node->err;
+}
+
+/* intents and clocks */
+
+int gwi_node_intent(gwi_node *node, int worker, const int64_t *keys, size_t n, int64_t start,
+                    int64_t end)
+{
+    gwi_node_worker *w = &node->workers[worker];
+
+    if (node->technique == GWI_TECHNIQUE_STATIC || end <= w->clock || end <= start || w->finished)
+        return 0;
+    return gwi_intents_add(&w->intents, keys, n, start, end);
+}
+
+void gwi_node_advance_clock(gwi_node *node, int worker)
+{
+    node->workers[worker].clock++;
+}
+
+int64_t gwi_node_clock(const gwi_node *node, int worker)
+{
+    return node->workers[worker].clock;
+}
+
+/* Act on what begins or ends by `ahead` clocks from now. */
+static void act(gwi_node *node, gwi_node_worker *w, int64_t ahead)
+{
+    const gwi_intent *begun;
+    gwi_intent ended;
+
+    while (gwi_intents_begin(&w->intents, w->clock + ahead, &begun) == 0 && begun != NULL)
+        for (size_t i = 0; i < begun->n; i++)
+            gwi_want(node, begun->keys[i]);
+    while (gwi_intents_end(&w->intents, w->clock, &ended)) {
+        for (size_t i = 0; i < ended.n; i++)
+            gwi_unwant(node, ended.keys[i]);
+        free(ended.keys);
+    }
+}
+
+static void act_on_intents(gwi_node *node)
+{
+    for (int i = 0; i < node->workers_n; i++) {
+        gwi_node_worker *w = &node->workers[i];
+        gwi_timing_look(&w->timing, w->clock, node->now_ns);
+        if (w->intents.n_to_come + w->intents.n_in_force > 0)
+            act(node, w, gwi_timing_ahead(&w->timing, (double)node->round_ns + 2 * node->act_ns));
+    }
+}
+
+int gwi_node_finish(gwi_node *node, int worker)
+{
+    gwi_node_worker *w = &node->workers[worker];
+    gwi_intent ended;
+
+    w->finished = 1;
+    while (gwi_intents_end(&w->intents, INT64_MAX, &ended)) {
+        for (size_t i = 0; i < ended.n; i++)
+            gwi_unwant(node, ended.keys[i]);
+        free(ended.keys);
+    }
+    gwi_intents_fini(&w->intents);
+    return node->err;
+}
+
+/* the node */
+
+static void trace(const gwi_node *node, int from, const gwi_note *note)
+{
+    static const char *const states[] = {"absent", "", "owned", "", "replica"};
+
+    fprintf(node->trace,
+            "%14.3f us  node %-3d  from %-3d  %-8s key %lld flags %02x node %d number %llu term %u "
+            "seq %u n %u, %u bytes; here %s\n",
+            (double)node->now_ns / 1e3, node->id, from, gwi_note_name(note->kind),
+            (long long)note->key, note->flags, note->node, (unsigned long long)note->number,
+            note->term, note->seq, note->n, note->n_bytes,
+            note->key < 0 ? "" : states[gwi_local_state(&node->local, note->key)]);
+}
+
+void gwi_handle(gwi_node *node, int from, gwi_note *note, const unsigned char *payload)
+{
+    if (gwi_unlikely(node->trace != NULL))
+        trace(node, from, note);
+    switch ((gwi_note_kind)note->kind) {
+    case GWI_NOTE_ASK:
+    case GWI_NOTE_WANT:
+    case GWI_NOTE_TELL: gwi_route(node, note, payload); break;
+    case GWI_NOTE_ANSWER:
+        gwi_cache_note(node, note->key, from);
+        gwi_take_answer(node, note, payload);
+        break;
+    case GWI_NOTE_GRANT: gwi_take_grant(node, from, note, payload); break;
+    case GWI_NOTE_REFRESH: gwi_take_refresh(node, from, note, payload); break;
+    case GWI_NOTE_DROPPED: gwi_take_dropped(node, note); break;
+    case GWI_NOTE_LOCALIZE: gwi_take_localize(node, note); break;
+    case GWI_NOTE_MOVE: gwi_take_move(node, note); break;
+    case GWI_NOTE_GIVE: gwi_take_give(node, note); break;
+    case GWI_NOTE_TRANSFER: gwi_take_transfer(node, note, payload); break;
+    case GWI_NOTE_SYNC: gwi_take_sync(node, from, note); break;
+    case GWI_NOTE_SYNCED: gwi_take_synced(node, note); break;
+    case GWI_NOTE_ARRIVE: gwi_take_arrive(node, from, note); break;
+    case GWI_NOTE_RELEASE: gwi_take_release(node, note); break;
+    case GWI_N_NOTES: break;
+    }
+}
+
+int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns)
+{
+    int busy;
+
+    node->now_ns = now_ns;
+    busy = gwi_post_step(node, fabric);
+    if (now_ns >= node->next_round_ns || node->round_wanted) {
+        node->next_round_ns = now_ns + node->round_ns;
+        node->round_wanted = 0;
+        act_on_intents(node);
+        gwi_round(node);
+        busy = 1;
+    }
+    gwi_meeting_step(node);
+    if (gwi_post_step(node, fabric))
+        busy = 1;
+    return node->err < 0 ? node->err : busy;
+}
+
+int gwi_node_is_idle(const gwi_node *node)
+{
+    gwi_hash_cursor cursor = gwi_hash_start(&node->items);
+    uint64_t key, value;
+
+    for (int n = 0; n < node->nodes; n++)
+        if (node->links[n].collecting.n_bytes > 0 || node->links[n].under_way ||
+            node->links[n].coming.n_bytes > 0)
+            return 0;
+    while (gwi_hash_next(&node->items, &cursor, &key, &value)) {
+        const gwi_item *item = (const gwi_item *)(uintptr_t)value;
+        if (item->first != NULL || gwi_is_asking(item) || item->arrivals != NULL || item->asked ||
+            item->told.values != NULL || item->moving || item->due || item->parked != NULL)
+            return 0;
+    }
+    return gwi_meeting_is_idle(node) && !gwi_marks_any(&node->local.marks);
+}
+
+int gwi_node_is_local(const gwi_node *node, int64_t key)
+{
+    return gwi_local_state(&node->local, key) != GWI_ABSENT;
+}
+
+const gwi_node_stats *gwi_node_count(gwi_node *node)
+{
+    node->stats.items = node->items.count;
+    node->stats.replicas = 0;
+    for (uint32_t c = 0; c < node->geometry->n_classes; c++)
+        node->stats.replicas += gwi_slab_in_use(&node->local.pairs[c]);
+    return &node->stats;
+}
+
+gwi_local *gwi_node_local(gwi_node *node)
+{
+    return &node->local;
+}
+
+int gwi_node_owner(const gwi_node *node, int64_t key)
+{
+    assert(key % node->nodes == node->id);
+    return node->directory[key / node->nodes].owner;
+}
+
+bool gwi_node_valid(const gwi_node *node)
+{
+    return gwi_local_valid(&node->local) && gwi_hash_valid(&node->items);
+}

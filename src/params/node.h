@@ -1,0 +1,111 @@
+/* node.h - the parameter protocol: one node among others, as a state machine.
+ *
+ * Operations of workers, messages and the time go in; messages, and operations that are
+ * done, come out.  It starts no thread, reads no clock and draws no random number.
+ * docs/protocol.md tells how it works and why it is right.
+ *
+ * Owning   Arrays of an operation are lent until it is done.
+ * Failing  Below zero is a gw_err; then the node is of no use any more.  Arguments are the
+ *          caller's responsibility: keys are in range.
+ * Threads  One at a time.                                                            */
+#ifndef GWI_PARAMS_NODE_H
+#define GWI_PARAMS_NODE_H
+
+#include "fabric/fabric.h"
+#include "params/local.h"
+
+#include <stdio.h>
+
+typedef struct gwi_node gwi_node;
+
+/* Which ways an intent may be met; all but the first are for study. */
+#define GWI_TECHNIQUES(X) \
+    X(ALL, "all")         \
+    X(REPLICATION, "replication") \
+    X(RELOCATION, "relocation")   \
+    X(STATIC, "static")
+#define GWI_TECHNIQUE(id, name) GWI_TECHNIQUE_##id,
+typedef enum gwi_technique { GWI_TECHNIQUES(GWI_TECHNIQUE) GWI_N_TECHNIQUES } gwi_technique;
+#undef GWI_TECHNIQUE
+
+typedef struct gwi_node_options {
+    const gwi_geometry *geometry; /* borrowed */
+    int node, nodes;
+    int workers; /* of this node */
+    gwi_technique technique;
+    int64_t round_ns; /* between rounds; 0: 100 us */
+    int cache_keys;   /* places in the location cache; 0: 65,536 */
+    FILE *trace;      /* borrowed; a line for every note that comes in; NULL: none */
+} gwi_node_options;
+
+int gwi_node_new(const gwi_node_options *options, gwi_node **ret_node);
+void gwi_node_free(gwi_node *node); /* NULL is fine */
+
+/* operations of a worker */
+
+typedef enum gwi_access { GWI_PULL, GWI_PUSH, GWI_ASSIGN_VALUES } gwi_access;
+
+/* Start one.  `ret_seq` is -1 if it was done at once, else what to ask gwi_node_is_done(). */
+int gwi_node_access(gwi_node *node, int worker, gwi_access access, const int64_t *keys, size_t n,
+                    void *values, int64_t *ret_seq);
+int gwi_node_localize(gwi_node *node, int worker, const int64_t *keys, size_t n, int64_t *ret_seq);
+int gwi_node_is_done(const gwi_node *node, int worker, int64_t seq);
+
+/* The worker will use the keys in clocks [start, end). */
+int gwi_node_intent(gwi_node *node, int worker, const int64_t *keys, size_t n, int64_t start,
+                    int64_t end);
+void gwi_node_advance_clock(gwi_node *node, int worker);
+int64_t gwi_node_clock(const gwi_node *node, int worker);
+
+/* Start to wait, and look whether it is over. */
+int gwi_node_begin_sync(gwi_node *node, int worker);
+int gwi_node_is_synced(gwi_node *node, int worker);
+int gwi_node_arrive(gwi_node *node, int worker);
+int gwi_node_is_released(const gwi_node *node, int worker);
+
+/* The worker does nothing any more: its intents end, barriers do not wait for it. */
+int gwi_node_finish(gwi_node *node, int worker);
+
+int gwi_node_is_local(const gwi_node *node, int64_t key);
+
+/* the node */
+
+/* Take in what has come, do what is due, send what there is.  Returns 1 if anything
+ * happened, else 0. */
+int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns);
+
+/* Whether nothing is under way here: no operation, nothing to send, nothing to tell. */
+int gwi_node_is_idle(const gwi_node *node);
+
+/* What it counts. */
+#define GWI_NODE_STATS(X)                                                 \
+    X(accesses, "keys accessed by workers")                               \
+    X(local, "of these, in place")                                        \
+    X(messages, "messages sent")                                          \
+    X(received, "messages received")                                      \
+    X(bytes, "bytes sent")                                                \
+    X(value_bytes, "of these, vectors")                                   \
+    X(hops, "times that a request was passed on")                         \
+    X(requests, "requests that arrived at an owner")                      \
+    X(moves, "keys that came here to stay")                               \
+    X(grants, "replicas given to other nodes")                            \
+    X(tells, "changes of replicas sent to owners")                        \
+    X(refreshes, "news sent to replicas")                                 \
+    X(rounds, "rounds")                                                   \
+    X(round_keys, "keys looked at in rounds")
+typedef struct gwi_node_stats {
+#define GWI_NODE_STAT(name, help) uint64_t name;
+    GWI_NODE_STATS(GWI_NODE_STAT)
+#undef GWI_NODE_STAT
+    uint64_t replicas; /* here now */
+    uint64_t items;    /* keys of which more is remembered than their word */
+} gwi_node_stats;
+
+const gwi_node_stats *gwi_node_count(gwi_node *node);
+
+/* for tests: what a node has, and what the home of a key believes */
+gwi_local *gwi_node_local(gwi_node *node);
+int gwi_node_owner(const gwi_node *node, int64_t key); /* the key's home only */
+bool gwi_node_valid(const gwi_node *node);
+
+#endif

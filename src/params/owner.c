@@ -1,0 +1,554 @@
+/* owner.c - what the owner of a key does, and the key's home, which decides who that is.
+ *
+ * All changes of ownership are decided by the key's home, one after the other.  It tells the
+ * owner to give the key away and from then on sends requests to the new one.  On the way
+ * from the home to a node notes keep their order; so what the home sends to a node reaches it
+ * before the home's next decision does, and is served there: now, or when the key arrives. */
+#include "params/engine.h"
+#include "base/error.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* finding the owner */
+
+static void park(gwi_node *node, const gwi_note *note, const unsigned char *payload)
+{
+    gwi_item *item = gwi_item_get(node, note->key);
+    gwi_parked *parked = malloc(sizeof *parked + note->n_bytes);
+
+    if (item == NULL || parked == NULL) {
+        free(parked);
+        gwi_fail_node(node, gwi_fail(GW_ENOMEM, "a request for key %lld", (long long)note->key));
+        return;
+    }
+    parked->next = NULL;
+    parked->note = *note;
+    if (note->n_bytes > 0)
+        memcpy(parked->payload, payload, note->n_bytes);
+    if (item->parked == NULL)
+        item->parked = parked;
+    else
+        item->last_parked->next = parked;
+    item->last_parked = parked;
+}
+
+static void pass_on(gwi_node *node, int to, gwi_note *note, const void *payload)
+{
+    note->hops++;
+    node->stats.hops++;
+    assert(note->hops <= 2); /* to a node that was the owner, the home, the owner */
+    gwi_send(node, to, note, payload, note->n_bytes, NULL, 0);
+}
+
+static void serve(gwi_node *node, gwi_note *note, const unsigned char *payload);
+
+/* Serve a note for the owner, or pass it on. */
+void gwi_route(gwi_node *node, gwi_note *note, const unsigned char *payload)
+{
+    int home = (int)(note->key % node->nodes);
+
+    if (gwi_local_state(&node->local, note->key) == GWI_OWNED) {
+        serve(node, note, payload);
+    } else if (home == node->id) {
+        int owner = node->directory[note->key / node->nodes].owner;
+        note->flags |= GWI_NOTE_BY_HOME;
+        if (owner == node->id)
+            park(node, note, payload);
+        else
+            pass_on(node, owner, note, payload);
+    } else if (note->flags & GWI_NOTE_BY_HOME) {
+        if (GWI_MUTANT(2)) { /* a request that comes before the key is sent away again */
+            note->flags &= (uint8_t)~GWI_NOTE_BY_HOME;
+            pass_on(node, home, note, payload);
+            return;
+        }
+        park(node, note, payload);
+    } else {
+        pass_on(node, home, note, payload);
+    }
+}
+
+/* Send a note of ours to the owner, or where it may be known. */
+void gwi_request(gwi_node *node, gwi_note *note, const void *payload, size_t n_bytes)
+{
+    int home = (int)(note->key % node->nodes), to = home;
+
+    if (home == node->id) {
+        to = node->directory[note->key / node->nodes].owner;
+        note->flags |= GWI_NOTE_BY_HOME;
+    } else if (gwi_cache_look(node, note->key) >= 0) {
+        to = gwi_cache_look(node, note->key);
+    }
+    gwi_send(node, to, note, payload, n_bytes, NULL, 0);
+}
+
+/* holders */
+
+static gwi_holder *find_holder(gwi_item *item, int node, uint32_t term)
+{
+    for (int i = 0; i < item->n_holders; i++)
+        if (item->holders[i].node == node && item->holders[i].term == term)
+            return &item->holders[i];
+    return NULL;
+}
+
+static gwi_holder *add_holder(gwi_node *node, gwi_item *item, gwi_holder holder)
+{
+    if (item->n_holders == item->holders_capacity) {
+        int capacity = item->holders_capacity == 0 ? 4 : 2 * item->holders_capacity;
+        gwi_holder *grown = realloc(item->holders, (size_t)capacity * sizeof *grown);
+        if (grown == NULL) {
+            gwi_fail_node(node, gwi_fail(GW_ENOMEM, "replicas of key %lld", (long long)item->key));
+            return NULL;
+        }
+        item->holders = grown;
+        item->holders_capacity = capacity;
+    }
+    item->holders[item->n_holders] = holder;
+    return &item->holders[item->n_holders++];
+}
+
+static void remove_holder(gwi_item *item, gwi_holder *holder)
+{
+    *holder = item->holders[--item->n_holders];
+}
+
+static int n_granted(const gwi_item *item)
+{
+    int n = 0;
+
+    for (int i = 0; i < item->n_holders; i++)
+        n += item->holders[i].granted;
+    return n;
+}
+
+/* Somebody watches: changes by our workers are marked. */
+static void set_watched(gwi_node *node, gwi_item *item)
+{
+    gwi_local_flag(&node->local, item->key, GWI_WORD_WATCHED,
+                   n_granted(item) > 0 && !GWI_MUTANT(3));
+}
+
+void gwi_make_due(gwi_node *node, gwi_item *item)
+{
+    if (item->due)
+        return;
+    if (node->n_due == node->due_capacity) {
+        size_t capacity = node->due_capacity == 0 ? 64 : 2 * node->due_capacity;
+        int64_t *grown = realloc(node->due, capacity * sizeof *grown);
+        if (grown == NULL) {
+            gwi_fail_node(node, gwi_fail(GW_ENOMEM, "%zu keys with news", capacity));
+            return;
+        }
+        node->due = grown;
+        node->due_capacity = capacity;
+    }
+    node->due[node->n_due++] = item->key;
+    item->due = 1;
+}
+
+static void refresh(gwi_node *node, gwi_item *item, gwi_holder *h)
+{
+    gwi_note note = {.kind = GWI_NOTE_REFRESH,
+                     .key = item->key,
+                     .number = ++item->stamp,
+                     .term = h->term,
+                     .seq = h->seq};
+    /* What another owner sent may still be on its way, so only we know what is missing there
+     * if its last vector came from us. */
+    int whole = h->stale || !h->by_us;
+    size_t n_bytes = whole ? gwi_row_bytes(node, item->key) : 0;
+
+    if (whole) {
+        note.flags |= GWI_NOTE_READS;
+        gwi_local_read(&node->local, item->key, node->scratch);
+    }
+    gwi_send(node, h->node, &note, node->scratch, n_bytes, NULL, 0);
+    node->stats.refreshes++;
+    h->stale = h->ack = 0;
+    h->by_us = 1;
+}
+
+/* Tell the holders what they lack. */
+void gwi_refresh_holders(gwi_node *node, gwi_item *item)
+{
+    for (int i = 0; i < item->n_holders; i++) {
+        gwi_holder *h = &item->holders[i];
+        if (h->granted && (h->stale || h->ack))
+            refresh(node, item, h);
+    }
+}
+
+static void make_stale(gwi_item *item, const gwi_holder *but)
+{
+    for (int i = 0; i < item->n_holders; i++)
+        if (&item->holders[i] != but)
+            item->holders[i].stale = 1;
+}
+
+static void grant(gwi_node *node, gwi_item *item, gwi_holder *h)
+{
+    gwi_note note = {
+        .kind = GWI_NOTE_GRANT, .key = item->key, .number = ++item->stamp, .term = h->term};
+
+    gwi_local_read(&node->local, item->key, node->scratch);
+    gwi_send(node, h->node, &note, node->scratch, gwi_row_bytes(node, item->key), NULL, 0);
+    h->granted = h->by_us = 1;
+    h->stale = 0;
+    node->stats.grants++;
+}
+
+static void ask_to_move(gwi_node *node, gwi_item *item, int to)
+{
+    gwi_note note = {.kind = GWI_NOTE_MOVE, .node = to, .key = item->key, .number = (uint64_t)node->id};
+
+    if (item->moving)
+        return;
+    item->moving = 1;
+    gwi_send(node, (int)(item->key % node->nodes), &note, NULL, 0, NULL, 0);
+}
+
+/* Decide for an owned key who gets it and who gets a replica: if one node alone wants it, it
+ * gets the key; else all that want it get replicas. */
+void gwi_settle(gwi_node *node, gwi_item *item)
+{
+    gwi_holder *only = NULL, *newest = NULL;
+    int n = 0;
+
+    assert(gwi_local_state(&node->local, item->key) == GWI_OWNED);
+    for (int i = 0; i < item->n_holders; i++) {
+        gwi_holder *h = &item->holders[i];
+        if (h->tombstone)
+            continue;
+        n++;
+        only = h;
+        if (!h->granted)
+            newest = h;
+    }
+    if (node->technique == GWI_TECHNIQUE_RELOCATION) {
+        if (newest != NULL)
+            ask_to_move(node, item, newest->node);
+    } else if (n == 1 && item->want == 0 && node->technique == GWI_TECHNIQUE_ALL) {
+        ask_to_move(node, item, only->node);
+    } else {
+        for (int i = 0; i < item->n_holders; i++)
+            if (!item->holders[i].granted && !item->holders[i].tombstone)
+                grant(node, item, &item->holders[i]);
+    }
+    set_watched(node, item);
+}
+
+/* serving */
+
+static gwi_change change_in(const gwi_note *note)
+{
+    return note->flags & GWI_NOTE_ADDS      ? GWI_ADD
+           : note->flags & GWI_NOTE_ASSIGNS ? GWI_ASSIGN
+                                            : GWI_NO_CHANGE;
+}
+
+/* A granted replica of the asker that lacks what it asked for would hide its own writes from
+ * it: so news goes before the answer. */
+static void refresh_asker(gwi_node *node, int asker, int64_t key)
+{
+    gwi_item *item = gwi_item_find(node, key);
+
+    for (int i = 0; item != NULL && i < item->n_holders; i++)
+        if (item->holders[i].node == asker && item->holders[i].granted && !GWI_MUTANT(4)) {
+            item->holders[i].stale = 1;
+            refresh(node, item, &item->holders[i]);
+        }
+}
+
+static void serve_ask(gwi_node *node, const gwi_note *note, const unsigned char *payload)
+{
+    gwi_note answer = {
+        .kind = GWI_NOTE_ANSWER, .flags = note->flags & GWI_NOTE_READS, .key = note->key};
+    gwi_change change = change_in(note);
+    size_t n_bytes = note->flags & GWI_NOTE_READS ? gwi_row_bytes(node, note->key) : 0;
+
+    if (change != GWI_NO_CHANGE) {
+        gwi_local_apply(&node->local, note->key, change, payload);
+        refresh_asker(node, note->node, note->key);
+    }
+    if (n_bytes > 0)
+        gwi_local_read(&node->local, note->key, node->scratch);
+    gwi_send(node, note->node, &answer, node->scratch, n_bytes, NULL, 0);
+}
+
+/* An older WANT of the same node that comes late is of no use to anybody, and neither is the
+ * entry of an older one when a newer comes. */
+static void serve_want(gwi_node *node, const gwi_note *note)
+{
+    gwi_item *item = gwi_item_get(node, note->key);
+
+    if (item == NULL || note->node == node->id)
+        return;
+    for (int i = 0; i < item->n_holders; i++) {
+        gwi_holder *h = &item->holders[i];
+        if (h->node != note->node || h->tombstone)
+            continue;
+        if ((int32_t)(h->term - note->term) >= 0)
+            return;
+        remove_holder(item, h);
+        break;
+    }
+    add_holder(node, item, (gwi_holder){.node = note->node, .term = note->term});
+    gwi_settle(node, item);
+}
+
+static void say_dropped(gwi_node *node, const gwi_note *note)
+{
+    gwi_note dropped = {.kind = GWI_NOTE_DROPPED, .key = note->key, .term = note->term};
+
+    if (note->flags & GWI_NOTE_DROPS && !(note->flags & GWI_NOTE_QUIET))
+        gwi_send(node, note->node, &dropped, NULL, 0, NULL, 0);
+}
+
+static void serve_tell(gwi_node *node, const gwi_note *note, const unsigned char *payload)
+{
+    gwi_item *item = gwi_item_get(node, note->key);
+    gwi_holder *h = item == NULL ? NULL : find_holder(item, note->node, note->term);
+    gwi_change change = change_in(note);
+
+    if (h == NULL || (h->tombstone && !GWI_MUTANT(5))) {
+        /* The holder has counted it itself, or never had the replica that it ends. */
+        assert(h != NULL || change == GWI_NO_CHANGE);
+        if (h != NULL)
+            remove_holder(item, h);
+        say_dropped(node, note);
+    } else {
+        if (change != GWI_NO_CHANGE && !GWI_MUTANT(6)) {
+            gwi_local_apply_unmarked(&node->local, note->key, change, payload);
+            if (!GWI_MUTANT(7))
+                make_stale(item, h);
+        }
+        h->seq = note->seq;
+        h->ack = 1;
+        if (note->flags & GWI_NOTE_DROPS) {
+            remove_holder(item, h);
+            say_dropped(node, note);
+            gwi_settle(node, item);
+        }
+        gwi_make_due(node, item);
+    }
+    if (item != NULL)
+        gwi_item_forget(node, item);
+}
+
+static void serve(gwi_node *node, gwi_note *note, const unsigned char *payload)
+{
+    node->stats.requests++;
+    switch (note->kind) {
+    case GWI_NOTE_ASK: serve_ask(node, note, payload); break;
+    case GWI_NOTE_WANT: serve_want(node, note); break;
+    case GWI_NOTE_TELL: serve_tell(node, note, payload); break;
+    default: assert(0);
+    }
+}
+
+/* the home */
+
+static void decide(gwi_node *node, int64_t key, int new_owner)
+{
+    gwi_place_of_key *place = &node->directory[key / node->nodes];
+    gwi_note give = {.kind = GWI_NOTE_GIVE, .node = new_owner, .key = key, .seq = ++place->tenure};
+    int old_owner = place->owner;
+
+    place->owner = GWI_MUTANT(18) ? old_owner : new_owner;
+    gwi_send(node, old_owner, &give, NULL, 0, NULL, 0);
+}
+
+void gwi_take_localize(gwi_node *node, const gwi_note *note)
+{
+    if (node->directory[note->key / node->nodes].owner != note->node)
+        decide(node, note->key, note->node);
+}
+
+/* If the owner changed since it asked, whoever it is now knows who wants the key. */
+void gwi_take_move(gwi_node *node, const gwi_note *note)
+{
+    if (node->directory[note->key / node->nodes].owner == (int)note->number || GWI_MUTANT(8))
+        decide(node, note->key, note->node);
+}
+
+/* handing over */
+
+/* Our workers still need the key. */
+static int keeps_replica(const gwi_node *node, const gwi_item *item)
+{
+    return item->want > 0 && node->technique != GWI_TECHNIQUE_RELOCATION;
+}
+
+static int list_holders(gwi_node *node, gwi_item *item, gwi_note *transfer,
+                        gwi_note_holder **ret_list)
+{
+    gwi_note_holder *list = malloc((size_t)(item->n_holders + 1) * sizeof *list);
+    int n = 0;
+
+    *ret_list = list;
+    if (list == NULL)
+        return gwi_fail_node(node, gwi_fail(GW_ENOMEM, "replicas of key %lld", (long long)item->key));
+    for (int i = 0; i < item->n_holders; i++) {
+        const gwi_holder *h = &item->holders[i];
+        if (h->node == transfer->node && !h->tombstone) {
+            transfer->flags |= GWI_NOTE_WAS_HOLDER;
+            transfer->term = h->term;
+            transfer->n = h->seq - (GWI_MUTANT(19) && h->seq > 0);
+            continue;
+        }
+        if (GWI_MUTANT(9) && i == 0)
+            continue; /* forgets a holder */
+        list[n++] = (gwi_note_holder){h->node, h->term, h->seq, h->tombstone ? 2u : h->granted};
+    }
+    return n;
+}
+
+/* What the new owner needs: vector, holders; and the holders have heard all that we know. */
+static void hand_over(gwi_node *node, gwi_item *item, int to, uint32_t tenure)
+{
+    gwi_note note = {.kind = GWI_NOTE_TRANSFER, .node = to, .key = item->key, .seq = tenure};
+    gwi_note_holder *list = NULL;
+    int keeps = keeps_replica(node, item);
+
+    if (gwi_marks_has(&node->local.marks, item->key) && !GWI_MUTANT(21))
+        make_stale(item, NULL);
+    gwi_refresh_holders(node, item);
+    int n = list_holders(node, item, &note, &list);
+    if (n < 0)
+        return;
+    if (keeps) {
+        item->term = ++node->terms;
+        item->seq = 0;
+        list[n++] = (gwi_note_holder){node->id, item->term, 0, 1};
+    }
+    gwi_local_disown(&node->local, item->key, keeps, node->scratch);
+    note.number = item->stamp;
+    gwi_send(node, to, &note, node->scratch, gwi_row_bytes(node, item->key), list,
+             (size_t)n * sizeof *list);
+    free(list);
+    item->n_holders = 0;
+    item->moving = 0;
+    item->tenure = 0;
+    gwi_cache_note(node, item->key, to);
+}
+
+void gwi_take_give(gwi_node *node, const gwi_note *note)
+{
+    if (gwi_local_state(&node->local, note->key) != GWI_OWNED) {
+        park(node, note, NULL);
+        return;
+    }
+    gwi_item *item = gwi_item_get(node, note->key);
+    if (item == NULL)
+        return;
+    assert(item->tenure == 0 || item->tenure == note->seq - 1 || GWI_MUTANT(8));
+    hand_over(node, item, note->node, note->seq);
+    gwi_item_forget(node, item);
+}
+
+/* Serve what came before the key did, until it is to be given away again. */
+static void unpark(gwi_node *node, gwi_item *item)
+{
+    if (GWI_MUTANT(10)) { /* loses the queue */
+        while (item->parked != NULL && item->parked->note.kind != GWI_NOTE_GIVE) {
+            gwi_parked *gone = item->parked;
+            item->parked = gone->next;
+            free(gone);
+        }
+    }
+    while (item->parked != NULL && gwi_local_state(&node->local, item->key) == GWI_OWNED) {
+        gwi_parked *parked = item->parked;
+        item->parked = parked->next;
+        if (parked->note.kind == GWI_NOTE_GIVE) {
+            assert(item->tenure == parked->note.seq - 1 || GWI_MUTANT(8));
+            hand_over(node, item, parked->note.node, parked->note.seq);
+        } else {
+            int64_t key = item->key;
+            serve(node, &parked->note, parked->payload);
+            item = gwi_item_get(node, key); /* a served note may let it be forgotten */
+        }
+        free(parked);
+        if (item == NULL)
+            return;
+    }
+}
+
+/* The holders, and those whose changes we have counted already. */
+static void take_holders(gwi_node *node, gwi_item *item, const gwi_note *note,
+                         const unsigned char *payload)
+{
+    size_t row = gwi_row_bytes(node, item->key);
+    gwi_note_holder listed;
+
+    assert(note->n_bytes >= row);
+    for (size_t at = row; at + sizeof listed <= note->n_bytes; at += sizeof listed) {
+        memcpy(&listed, payload + at, sizeof listed);
+        add_holder(node, item, (gwi_holder){.node = listed.node,
+                                            .term = listed.term,
+                                            .seq = listed.seq,
+                                            .granted = listed.granted == 1,
+                                            .tombstone = listed.granted == 2});
+    }
+}
+
+/* Our replica becomes the key.  What we told and has not arrived is counted now; when it
+ * arrives, here or wherever the key is then, the tombstone tells that it was. */
+static int count_told(gwi_node *node, gwi_item *item, const gwi_note *note, const gwi_told *told,
+                      void *value)
+{
+    if (told->values == NULL || !(note->flags & GWI_NOTE_WAS_HOLDER) || note->term != told->term ||
+        note->n >= told->seq)
+        return 0;
+    if (!GWI_MUTANT(11))
+        gwi_change_value(&node->local, item->key, value, told->change, told->values);
+    if (!GWI_MUTANT(12))
+        add_holder(
+            node, item,
+            (gwi_holder){.node = node->id, .term = told->term, .seq = told->seq, .tombstone = 1});
+    return 1;
+}
+
+void gwi_take_transfer(gwi_node *node, const gwi_note *note, const unsigned char *payload)
+{
+    gwi_item *item = gwi_item_get(node, note->key);
+    unsigned state = gwi_local_state(&node->local, note->key);
+
+    if (item == NULL)
+        return;
+    assert(state != GWI_OWNED);
+    memcpy(node->scratch2, payload, gwi_row_bytes(node, item->key));
+    item->n_holders = 0;
+    take_holders(node, item, note, payload);
+    int changed = count_told(node, item, note, &item->last_word, node->scratch2) |
+                  count_told(node, item, note, &item->told, node->scratch2);
+    if (state == GWI_REPLICA) {
+        gwi_change untold = gwi_local_take_untold(&node->local, item->key, node->scratch);
+        if (!GWI_MUTANT(13))
+            gwi_change_value(&node->local, item->key, node->scratch2, untold, node->scratch);
+        changed |= untold != GWI_NO_CHANGE;
+    }
+    free(item->told.values);
+    item->told.values = NULL;
+    item->tell_again = 0;
+    gwi_local_own(&node->local, item->key, node->scratch2);
+    item->stamp = note->number;
+    item->tenure = note->seq;
+    gwi_end_asking(node, item);
+    /* The holders have heard from the last owner all that it knew. */
+    if (changed && item->n_holders > 0) {
+        make_stale(item, NULL);
+        gwi_make_due(node, item);
+    }
+    node->stats.moves++;
+    gwi_arrived_here(node, item);
+    set_watched(node, item);
+    gwi_line_move(node, item);
+    unpark(node, item);
+    item = gwi_item_find(node, note->key);
+    if (item != NULL && gwi_local_state(&node->local, note->key) == GWI_OWNED)
+        gwi_settle(node, item);
+    if (item != NULL)
+        gwi_item_forget(node, item);
+}

@@ -1,0 +1,369 @@
+/* params.c - opening and closing parameters, and what can be asked of them. */
+#include "params/params.h"
+#include "base/error.h"
+#include "base/thread.h"
+
+#include <godwit/comm.h>
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* agreeing */
+
+/* What the ranks must agree on.  `valid` is 0 where the arguments were refused. */
+struct card {
+    int64_t valid, num_keys, lengths, dtype, workers;
+};
+
+#define CARD_FIELDS (sizeof(struct card) / sizeof(int64_t))
+
+static int differ(int rank, const struct card *mine, const struct card *theirs)
+{
+    if (!theirs->valid)
+        return gwi_fail(GW_EDISAGREE, "rank %d was refused its arguments, so nobody opens", rank);
+    if (theirs->num_keys != mine->num_keys)
+        return gwi_fail(GW_EDISAGREE, "num_keys is %lld here and %lld on rank %d",
+                        (long long)mine->num_keys, (long long)theirs->num_keys, rank);
+    if (theirs->lengths != mine->lengths)
+        return gwi_fail(GW_EDISAGREE, "lengths are not the same here and on rank %d", rank);
+    if (theirs->dtype != mine->dtype)
+        return gwi_fail(GW_EDISAGREE, "dtype is not the same here and on rank %d", rank);
+    if (theirs->workers != mine->workers)
+        return gwi_fail(GW_EDISAGREE, "workers is %lld here and %lld on rank %d",
+                        (long long)mine->workers, (long long)theirs->workers, rank);
+    return 0;
+}
+
+/* All ranks come here, also those whose arguments were refused with `refused`. */
+static int agree(gw_comm *comm, const struct card *mine, int refused)
+{
+    int size = gw_comm_size(comm);
+    struct card *cards = calloc((size_t)size, sizeof *cards);
+
+    if (cards == NULL)
+        return gwi_fail(GW_ENOMEM, "opening parameters with %d processes", size);
+    /* The refusal's sentence is kept by calling nothing that fails. */
+    int err = gw_comm_allgather(comm, mine, cards, CARD_FIELDS, GW_I64);
+    if (refused < 0)
+        err = refused;
+    for (int r = 0; r < size && err == 0; r++)
+        err = differ(gw_comm_world_rank(comm, r), mine, &cards[r]);
+    free(cards);
+    return err;
+}
+
+/* All ranks come here with what became of their part; who failed keeps its own error. */
+static int agree_on_result(gw_comm *comm, int err)
+{
+    int32_t mine = err, worst = 0;
+    int wait_err = gw_comm_allreduce(comm, &mine, &worst, 1, GW_I32, GW_MIN);
+
+    if (err < 0)
+        return err;
+    if (wait_err < 0)
+        return wait_err;
+    return worst < 0 ? gwi_fail(worst, "another rank could not open the parameters: %s",
+                                gw_strerror(worst))
+                     : 0;
+}
+
+/* opening */
+
+static int check_options(const gw_params_options *opt, const gwi_fabric *f)
+{
+    if (opt->size_bytes < sizeof *opt)
+        return gwi_fail(GW_EINVAL, "size_bytes is %zu; begin with GW_PARAMS_OPTIONS_INIT",
+                        opt->size_bytes);
+    if (opt->lengths == NULL)
+        return gwi_fail(GW_EINVAL, "lengths is NULL; give one length, or one for each key");
+    if (opt->workers < 1 || opt->workers > 4096)
+        return gwi_fail(GW_EINVAL, "workers is %d; it must be from 1 to 4096", opt->workers);
+    if (f->place.nodes > 1)
+        return gwi_fail(GW_EUNSUP,
+                        "this job has %d nodes; parameters of several nodes do not exist yet, so "
+                        "run it on one (GODWIT_NODE_SIZE=0)",
+                        f->place.nodes);
+    return 0;
+}
+
+static size_t store_at(const gw_params *params)
+{
+    size_t before = sizeof(gwi_hall) + (size_t)params->n_seats * sizeof(gwi_seat);
+
+    return (before + GWI_STORE_ALIGN - 1) / GWI_STORE_ALIGN * GWI_STORE_ALIGN;
+}
+
+/* Which rank of the world is which of the node. */
+static void find_ranks(gw_params *params)
+{
+    const gwi_fabric *f = params->world->fabric;
+
+    for (int r = 0; r < f->place.size; r++) {
+        gwi_place place = gwi_fabric_place(f, r);
+        if (place.node == f->place.node)
+            params->ranks[place.local_rank] = r;
+    }
+}
+
+static int share_memory(gw_params *params)
+{
+    gwi_fabric *f = params->world->fabric;
+    size_t store_bytes = gwi_store_bytes(&params->geometry);
+
+    /* All ranks have the same numbers here, so all are refused or none. */
+    if (store_bytes == 0 || store_bytes > PTRDIFF_MAX - store_at(params))
+        return gwi_fail(GW_ENOMEM, "the vectors of %lld keys need more memory than there is",
+                        (long long)params->geometry.n_keys);
+    return gwi_fabric_segment_open(f, store_at(params) + store_bytes,
+                                   gwi_deadline_ns(params->world->job.timeout_ns),
+                                   &params->segment);
+}
+
+/* The first process of the node fills the memory, then the others look. */
+static int fill_memory(gw_params *params, gw_comm *comm)
+{
+    gwi_fabric *f = params->world->fabric;
+    unsigned char *base = params->segment.base;
+    size_t at = store_at(params), n_bytes = params->segment.n_bytes - at;
+    int err = 0;
+
+    params->hall = (gwi_hall *)(void *)base;
+    params->seats = (gwi_seat *)(void *)(base + sizeof(gwi_hall));
+    if (f->place.local_rank == 0)
+        err = gwi_store_init(&params->store, &params->geometry,
+                             (gwi_share){f->place.node, f->place.nodes}, base + at, n_bytes);
+    err = agree_on_result(comm, err);
+    if (err == 0 && f->place.local_rank != 0)
+        err = gwi_store_attach(&params->store, &params->geometry, base + at, n_bytes);
+    err = agree_on_result(comm, err);
+    if (err < 0)
+        gwi_store_fini(&params->store);
+    return err;
+}
+
+static int open_on(gw_params *params, const gw_params_options *opt, gw_comm *comm)
+{
+    gwi_fabric *f = params->world->fabric;
+    int err = check_options(opt, f);
+
+    if (err == 0)
+        err = gwi_geometry_init(&params->geometry, opt->num_keys, opt->lengths, opt->n_lengths,
+                                opt->dtype);
+    struct card card = {err == 0, opt->num_keys, (int64_t)params->geometry.hash, (int64_t)opt->dtype,
+                        opt->workers};
+    err = agree(comm, &card, err);
+    if (err < 0)
+        goto fini_geometry;
+
+    params->workers_each = opt->workers;
+    params->n_seats = opt->workers * f->place.local_size;
+    params->workers = calloc((size_t)opt->workers, sizeof(gw_worker *));
+    params->ranks = calloc((size_t)f->place.local_size, sizeof *params->ranks);
+    err = params->workers == NULL || params->ranks == NULL
+              ? gwi_fail(GW_ENOMEM, "opening parameters for %d workers", opt->workers)
+              : 0;
+    err = agree_on_result(comm, err);
+    if (err < 0)
+        goto free_lists;
+    find_ranks(params);
+    err = share_memory(params);
+    if (err < 0)
+        goto free_lists;
+    err = fill_memory(params, comm);
+    if (err < 0)
+        goto close_segment;
+    return 0;
+
+close_segment:
+    f->ops->segment_close(f, &params->segment);
+free_lists:
+    free(params->ranks);
+    free(params->workers);
+fini_geometry:
+    gwi_geometry_fini(&params->geometry);
+    return err;
+}
+
+int gw_params_open(gw_world *world, const gw_params_options *opt, gw_params **ret_params)
+{
+    gw_comm *comm;
+    int err = gw_comm_world(world, &comm);
+
+    if (err < 0)
+        return err;
+    gw_params *params = calloc(1, sizeof *params);
+    if (params == NULL)
+        return gwi_fail(GW_ENOMEM, "opening parameters");
+    params->world = world;
+    params->generation = gwi_fork_generation();
+    err = open_on(params, opt, comm);
+    if (err < 0) {
+        free(params);
+        return err;
+    }
+    pthread_mutex_init(&params->lock, NULL);
+    if (world->fabric->place.local_rank == 0)
+        gwi_pages_start(&params->pages, params->segment.base, params->segment.n_bytes);
+    *ret_params = params;
+    return 0;
+}
+
+/* Give back what this process has of it; its workers are closed or freed. */
+static void free_params(gw_params *params)
+{
+    gwi_fabric *f = params->world->fabric;
+
+    gwi_pages_stop(&params->pages);
+    gwi_store_fini(&params->store);
+    f->ops->segment_close(f, &params->segment);
+    pthread_mutex_destroy(&params->lock);
+    free(params->ranks);
+    free(params->workers);
+    gwi_geometry_fini(&params->geometry);
+    free(params);
+}
+
+/* No barrier waits for workers that were never taken. */
+static void leave_seats(gw_params *params)
+{
+    gwi_seat *mine = &params->seats[params->world->fabric->place.local_rank * params->workers_each];
+
+    for (int i = 0; i < params->workers_each; i++)
+        atomic_store_explicit(&mine[i].barriers, GWI_SEAT_GONE, memory_order_seq_cst);
+    gwi_bell_ring(&params->hall->bell);
+}
+
+int gw_params_close(gw_params *params)
+{
+    gw_comm *comm;
+    int err;
+
+    if (params == NULL)
+        return 0;
+    err = gwi_params_check_process(params);
+    if (err < 0)
+        return err; /* the parent's; leave it alone */
+    for (int i = 0; i < params->workers_each; i++)
+        gw_worker_close(params->workers[i]);
+    leave_seats(params);
+    gwi_pages_stop(&params->pages);
+    assert(params->n_seats > 1 || gwi_store_valid(&params->store));
+    err = gw_comm_world(params->world, &comm);
+    if (err == 0)
+        err = gw_comm_barrier(comm);
+    free_params(params);
+    return err;
+}
+
+void gw_params_abandon(gw_params *params)
+{
+    if (params == NULL || gwi_params_check_process(params) < 0)
+        return;
+    /* Their seats stay taken: who waits for them shall hear that they will not come. */
+    for (int i = 0; i < params->workers_each; i++)
+        free(params->workers[i]);
+    free_params(params);
+}
+
+/* asking */
+
+int gwi_params_check_process(const gw_params *params)
+{
+    if (gwi_likely(params->generation == gwi_fork_generation()))
+        return 0;
+    return gwi_fail(GW_ESTATE, "these parameters belong to the process that forked this one; open "
+                               "them in the child, in a job of its own");
+}
+
+static int bad_key(const gw_params *params, gw_keys keys)
+{
+    for (size_t i = 0; i < keys.n; i++)
+        if (keys.key[i] < 0 || keys.key[i] >= params->geometry.n_keys)
+            return gwi_fail(GW_ERANGE, "keys[%zu] is %lld; keys go from 0 to %lld", i,
+                            (long long)keys.key[i], (long long)params->geometry.n_keys - 1);
+    return gwi_fail(GW_ERANGE, "keys changed while they were looked at");
+}
+
+int gwi_params_check_keys(const gw_params *params, gw_keys keys)
+{
+    uint64_t n_keys = (uint64_t)params->geometry.n_keys;
+    int bad = 0;
+
+    if (gwi_unlikely(keys.key == NULL && keys.n > 0))
+        return gwi_fail(GW_EINVAL, "keys is NULL, with n %zu", keys.n);
+    for (size_t i = 0; i < keys.n; i++)
+        bad |= (uint64_t)keys.key[i] >= n_keys;
+    return gwi_likely(!bad) ? 0 : bad_key(params, keys);
+}
+
+int64_t gw_params_num_keys(const gw_params *params)
+{
+    return params->geometry.n_keys;
+}
+
+gw_dtype gw_params_dtype(const gw_params *params)
+{
+    return params->geometry.dtype;
+}
+
+int64_t gw_params_length(const gw_params *params, int64_t key)
+{
+    if (key < 0 || key >= params->geometry.n_keys)
+        return gwi_fail(GW_ERANGE, "key is %lld; keys go from 0 to %lld", (long long)key,
+                        (long long)params->geometry.n_keys - 1);
+    return (int64_t)gwi_geometry_class(&params->geometry, key)->length;
+}
+
+int64_t gw_params_entries(const gw_params *params, gw_keys keys)
+{
+    int err = gwi_params_check_keys(params, keys);
+
+    return err < 0 ? err : (int64_t)gwi_geometry_entries(&params->geometry, keys.key, keys.n);
+}
+
+/* counting */
+
+static uint64_t count(gw_params *params, int what)
+{
+    uint64_t sum;
+
+    pthread_mutex_lock(&params->lock);
+    sum = params->counted[what];
+    for (int i = 0; i < params->workers_each; i++)
+        if (params->workers[i] != NULL)
+            sum += gwi_worker_counted(params->workers[i], what);
+    pthread_mutex_unlock(&params->lock);
+    return sum;
+}
+
+int gw_params_stat_get(gw_params *params, int index, gw_params_stat *ret_stat)
+{
+    static const struct {
+        const char *name, *help;
+    } counters[GWI_N_COUNTED] = {
+        [GWI_PULLED] = {"keys_pulled", "keys that workers of this process read"},
+        [GWI_PUSHED] = {"keys_pushed", "keys that they added to"},
+        [GWI_SET] = {"keys_set", "keys that they assigned"},
+        [GWI_CALLS] = {"calls", "of pull, push and set"},
+        [GWI_RETRIES] = {"read_retries", "reads that met a change and were done again"},
+        [GWI_WAITS] = {"latch_waits", "changes that waited for another one of the same key"},
+    };
+    int err = gwi_params_check_process(params);
+
+    if (err < 0)
+        return err;
+    if (index >= 0 && index < GWI_N_COUNTED)
+        *ret_stat = (gw_params_stat){counters[index].name, counters[index].help,
+                                     (int64_t)count(params, index)};
+    else if (index == GWI_N_COUNTED)
+        *ret_stat = (gw_params_stat){"shared_bytes", "memory that the processes of the node share",
+                                     (int64_t)params->segment.n_bytes};
+    else if (index == GWI_N_COUNTED + 1)
+        *ret_stat = (gw_params_stat){"huge_page_bytes",
+                                     "of these, put into huge pages by this process so far",
+                                     (int64_t)gwi_pages_done(&params->pages)};
+    else
+        return gwi_fail(GW_ERANGE, "index is %d; there are %d statistics", index,
+                        GWI_N_COUNTED + 2);
+    return 0;
+}

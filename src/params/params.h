@@ -1,0 +1,83 @@
+/* params.h - what the parts of params share of an open gw_params.
+ *
+ * The processes of a node share one segment:
+ *
+ *     hall | seats, one a worker | store (store.h)
+ *
+ * If a process dies here: the others' waits end with its name; the segment is freed when
+ * the last process of the job has ended.                                             */
+#ifndef GWI_PARAMS_PARAMS_H
+#define GWI_PARAMS_PARAMS_H
+
+#include "base/pages.h"
+#include "base/wait.h"
+#include "comm/world.h"
+#include "params/store.h"
+
+#include <godwit/params.h>
+
+#include <pthread.h>
+
+/* In shared memory. */
+typedef struct gwi_hall {
+    /* rung by who arrives last at a barrier */
+    _Alignas(GWI_LINE) gwi_bell bell;
+} gwi_hall;
+
+#define GWI_SEAT_GONE UINT64_MAX
+
+/* In shared memory, zero at the start.  Written by its worker, read by anyone. */
+typedef struct gwi_seat {
+    gwi_hand hand;
+    _Alignas(GWI_LINE) _Atomic uint64_t barriers; /* arrived at; GWI_SEAT_GONE: closed */
+    _Atomic int64_t clock;
+} gwi_seat;
+
+_Static_assert(sizeof(gwi_hall) == GWI_LINE && sizeof(gwi_seat) == 3 * GWI_LINE,
+               "halls and seats are shared between processes");
+
+struct gw_params {
+    /* set at open, then constant */
+    gw_world *world; /* borrowed */
+    uint32_t generation; /* of forks */
+    gwi_geometry geometry;
+    gwi_segment segment;
+    gwi_hall *hall;
+    gwi_seat *seats;   /* [local rank * workers + number] */
+    int n_seats;
+    int workers_each;  /* per process */
+    int *ranks;        /* in the world, by local rank; owned */
+    gwi_store store;
+    gwi_pages pages;
+    /* under `lock` */
+    pthread_mutex_t lock;
+    gw_worker **workers; /* by number; NULL: not yet, or closed again */
+    int n_given;         /* how many numbers are given away */
+    uint64_t counted[8]; /* by workers that are closed; see worker.c */
+};
+
+/* Counters of a worker, which only it writes. */
+enum { GWI_PULLED, GWI_PUSHED, GWI_SET, GWI_CALLS, GWI_RETRIES, GWI_WAITS, GWI_N_COUNTED };
+
+struct gw_worker {
+    /* set when made, then constant */
+    gw_params *params; /* borrowed */
+    gwi_seat *seat;
+    int number; /* in this process */
+    /* by its thread, read by anyone */
+    _Atomic uint64_t counted[GWI_CALLS + 1];
+    gwi_walker walker;
+    /* by its thread */
+    int in_barrier; /* it has arrived, and the wait failed */
+};
+
+/* The sum of a counter over this worker so far. */
+uint64_t gwi_worker_counted(const gw_worker *worker, int what);
+
+/* 0, or GW_ESTATE in a forked child. */
+int gwi_params_check_process(const gw_params *params);
+
+/* 0, or GW_ERANGE with a sentence about the first bad key. */
+int gwi_params_check_keys(const gw_params *params, gw_keys keys);
+
+#endif

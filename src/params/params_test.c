@@ -1,0 +1,1169 @@
+/* params_test.c - parameters as a user of the C API sees them, with processes and threads. */
+#include "params/params.h"
+#include "base/thread.h"
+#include "fabric/processes_test.h"
+
+#include <sched.h>
+
+#define N_KEYS 50
+#define LENGTH 4
+
+static gw_world *join_within(const struct processes *all, int rank, double timeout_s)
+{
+    gw_world_options opt = GW_WORLD_OPTIONS_INIT;
+    gw_world *world;
+
+    opt.rank = rank;
+    opt.size = all->n;
+    opt.job = all->job;
+    opt.timeout_s = timeout_s;
+    REQUIRE(gw_world_join(&opt, &world) == 0);
+    return world;
+}
+
+static gw_world *join(const struct processes *all, int rank)
+{
+    return join_within(all, rank, 60);
+}
+
+static const int64_t common_length = LENGTH;
+
+static gw_params_options options(int workers)
+{
+    gw_params_options opt = GW_PARAMS_OPTIONS_INIT;
+
+    opt.num_keys = N_KEYS;
+    opt.lengths = &common_length;
+    opt.n_lengths = 1;
+    opt.workers = workers;
+    return opt;
+}
+
+static gw_params *open_params(gw_world *world, int workers)
+{
+    gw_params_options opt = options(workers);
+    gw_params *params;
+
+    REQUIRE(gw_params_open(world, &opt, &params) == 0);
+    return params;
+}
+
+static gw_worker *take_worker(gw_params *params)
+{
+    gw_worker *worker;
+
+    REQUIRE(gw_params_worker(params, &worker) == 0);
+    return worker;
+}
+
+static void close_all(gw_params *params, gw_world *world)
+{
+    REQUIRE(gw_params_close(params) == 0);
+    gw_world_close(world);
+}
+
+static int saw(const char *words)
+{
+    return strstr(gw_last_error(), words) != NULL;
+}
+
+/* The words are in the first line. */
+static int saw_first(const char *words)
+{
+    const char *found = strstr(gw_last_error(), words), *line = strchr(gw_last_error(), '\n');
+
+    return found != NULL && (line == NULL || found < line);
+}
+
+static gw_keys one(const int64_t *key)
+{
+    return (gw_keys){key, 1};
+}
+
+static int push(gw_worker *worker, int64_t key, float value)
+{
+    const float values[LENGTH] = {value, value, value, value};
+
+    return gw_worker_push(worker, one(&key), values, LENGTH, NULL);
+}
+
+static int set(gw_worker *worker, int64_t key, float value)
+{
+    const float values[LENGTH] = {value, value, value, value};
+
+    return gw_worker_set(worker, one(&key), values, LENGTH, NULL);
+}
+
+/* The value of a key all of whose entries are equal. */
+static float pull(gw_worker *worker, int64_t key)
+{
+    float values[LENGTH];
+
+    REQUIRE(gw_worker_pull(worker, one(&key), values, LENGTH, NULL) == 0);
+    for (int i = 1; i < LENGTH; i++)
+        REQUIRE(values[i] == values[0]);
+    return values[0];
+}
+
+static void meet(gw_worker *worker)
+{
+    REQUIRE(gw_worker_barrier(worker) == 0);
+}
+
+/* opening */
+
+static void write_and_read(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params *params = open_params(world, 1);
+    gw_worker *worker = take_worker(params);
+
+    for (int64_t key = 0; key < N_KEYS; key++)
+        REQUIRE(pull(worker, key) == 0);
+    meet(worker);
+    for (int64_t key = rank; key < N_KEYS; key += all->n)
+        REQUIRE(set(worker, key, (float)(10 * key)) == 0);
+    meet(worker);
+    for (int64_t key = 0; key < N_KEYS; key++)
+        REQUIRE(push(worker, key, 1) == 0);
+    meet(worker);
+    for (int64_t key = 0; key < N_KEYS; key++)
+        REQUIRE(pull(worker, key) == (float)(10 * key + all->n));
+    meet(worker);
+    if (rank == 0)
+        REQUIRE(gwi_store_valid(&params->store));
+    REQUIRE(gw_worker_close(worker) == 0);
+    close_all(params, world);
+}
+
+static void what_one_process_writes_all_read(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 4; n++)
+        run_processes(n, write_and_read);
+}
+
+static void open_twice(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params *first = open_params(world, 1), *second = open_params(world, 2);
+    gw_worker *a = take_worker(first), *b = take_worker(second), *c = take_worker(second);
+
+    REQUIRE(push(a, 3, 1) == 0 && push(b, 3, 10) == 0 && push(c, 3, 10) == 0);
+    meet(a);
+    REQUIRE(gw_worker_close(c) == 0);
+    meet(b);
+    REQUIRE(pull(a, 3) == (float)all->n && pull(b, 3) == (float)(20 * all->n));
+    meet(a);
+    REQUIRE(gw_params_close(first) == 0); /* with a worker that is still open */
+    REQUIRE(pull(b, 3) == (float)(20 * all->n));
+    REQUIRE(gw_params_close(second) == 0);
+    for (int i = 0; i < 20; i++) {
+        gw_params *params = open_params(world, 1);
+        gw_worker *worker = take_worker(params);
+        REQUIRE(pull(worker, 3) == 0);
+        meet(worker);
+        REQUIRE(set(worker, 3, 7) == 0);
+        REQUIRE(gw_params_close(params) == 0);
+    }
+    REQUIRE(gw_params_close(NULL) == 0 && gw_worker_close(NULL) == 0);
+    gw_world_close(world);
+}
+
+static void parameters_are_opened_and_closed_beside_each_other_and_again(void **state)
+{
+    (void)state;
+    run_processes(1, open_twice);
+    run_processes(3, open_twice);
+}
+
+typedef void spoil(gw_params_options *opt);
+
+static void more_keys(gw_params_options *opt)
+{
+    opt->num_keys++;
+}
+
+static void longer(gw_params_options *opt)
+{
+    static const int64_t length = LENGTH + 1;
+
+    opt->lengths = &length;
+}
+
+static void wider(gw_params_options *opt)
+{
+    opt->dtype = GW_F64;
+}
+
+static void more_workers(gw_params_options *opt)
+{
+    opt->workers++;
+}
+
+static void no_keys(gw_params_options *opt)
+{
+    opt->num_keys = 0;
+}
+
+static void no_lengths(gw_params_options *opt)
+{
+    opt->lengths = NULL;
+}
+
+static void wrong_lengths(gw_params_options *opt)
+{
+    static const int64_t lengths[] = {4, 4, 4};
+
+    opt->lengths = lengths;
+    opt->n_lengths = 3;
+}
+
+static void a_length_below_zero(gw_params_options *opt)
+{
+    static const int64_t length = -4;
+
+    opt->lengths = &length;
+}
+
+static void whole_numbers(gw_params_options *opt)
+{
+    opt->dtype = GW_I32;
+}
+
+static void no_workers(gw_params_options *opt)
+{
+    opt->workers = 0;
+}
+
+static void many_workers(gw_params_options *opt)
+{
+    opt->workers = 5000;
+}
+
+static void no_size(gw_params_options *opt)
+{
+    opt->size_bytes = 8;
+}
+
+/* What is wrong on rank 1, what it gets and says, and what the others say. */
+static const struct {
+    spoil *spoil;
+    int err;
+    const char *words, *others;
+} disagreements[] = {
+    {more_keys, GW_EDISAGREE, "num_keys is 51 here and 50 on rank 0", "num_keys is 50 here and 51"},
+    {longer, GW_EDISAGREE, "lengths are not the same here and on rank 0", "lengths are not"},
+    {wider, GW_EDISAGREE, "on rank 0", "on rank 1"},
+    {more_workers, GW_EDISAGREE, "workers is 3 here and 2 on rank 0", "workers is 2 here and 3"},
+    {no_keys, GW_EINVAL, "num_keys is 0", "was refused"},
+    {no_lengths, GW_EINVAL, "lengths is NULL", "was refused"},
+    {wrong_lengths, GW_EINVAL, "lengths has 3 entries", "was refused"},
+    {a_length_below_zero, GW_EINVAL, "lengths is -4", "was refused"},
+    {whole_numbers, GW_ETYPE, "dtype must be float32 or float64", "was refused"},
+    {no_workers, GW_EINVAL, "workers is 0", "was refused"},
+    {many_workers, GW_EINVAL, "workers is 5000", "was refused"},
+    {no_size, GW_EINVAL, "size_bytes is 8", "was refused"},
+};
+
+static void disagree(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+
+    for (size_t i = 0; i < sizeof disagreements / sizeof *disagreements; i++) {
+        gw_params_options opt = options(2);
+        gw_params *params = (gw_params *)(uintptr_t)77;
+        if (rank == 1)
+            disagreements[i].spoil(&opt);
+        int err = gw_params_open(world, &opt, &params);
+        REQUIRE(err == (rank == 1 ? disagreements[i].err : GW_EDISAGREE));
+        REQUIRE(saw_first(rank == 1 ? disagreements[i].words : disagreements[i].others));
+        REQUIRE(rank == 1 || saw_first("rank 1"));
+        REQUIRE((uintptr_t)params == 77);
+    }
+    gw_params *params = open_params(world, 1); /* and agree again */
+    close_all(params, world);
+}
+
+static void a_rank_that_disagrees_is_named_on_every_rank(void **state)
+{
+    (void)state;
+    run_processes(2, disagree);
+    run_processes(4, disagree);
+}
+
+static void all_wrong(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+
+    for (size_t i = 0; i < sizeof disagreements / sizeof *disagreements; i++)
+        if (disagreements[i].err != GW_EDISAGREE) {
+            gw_params_options opt = options(2);
+            gw_params *params = NULL;
+            disagreements[i].spoil(&opt);
+            REQUIRE(gw_params_open(world, &opt, &params) == disagreements[i].err);
+            REQUIRE(saw_first(disagreements[i].words) && params == NULL);
+        }
+    gw_world_close(world);
+}
+
+static void bad_arguments_on_all_ranks_are_refused_on_all(void **state)
+{
+    (void)state;
+    run_processes(1, all_wrong);
+    run_processes(3, all_wrong);
+}
+
+static void ask_for_too_much(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params_options opt = options(1);
+    const int64_t longest = GWI_MAX_LENGTH;
+    gw_params *params = NULL;
+
+    opt.num_keys = 2000;
+    opt.lengths = &longest; /* 17 TB */
+    REQUIRE(gw_params_open(world, &opt, &params) == GW_ENOMEM);
+    opt.num_keys = (int64_t)UINT32_MAX - 2;
+    opt.dtype = GW_F64; /* more than there are addresses */
+    REQUIRE(gw_params_open(world, &opt, &params) == GW_ENOMEM && params == NULL);
+    params = open_params(world, 1);
+    close_all(params, world);
+}
+
+static void more_memory_than_there_is_is_refused_on_all_ranks(void **state)
+{
+    (void)state;
+    run_processes(1, ask_for_too_much);
+    run_processes(3, ask_for_too_much);
+}
+
+static void open_on_two_nodes(const struct processes *all, int rank)
+{
+    gw_world_options w = GW_WORLD_OPTIONS_INIT;
+    gw_params_options opt = options(1);
+    gw_params *params = NULL;
+    gw_world *world;
+
+    w.rank = rank;
+    w.size = all->n;
+    w.job = all->job;
+    w.node_size = 1;
+    REQUIRE(gw_world_join(&w, &world) == 0);
+    REQUIRE(gw_params_open(world, &opt, &params) == GW_EUNSUP && saw("2 nodes"));
+    REQUIRE(gw_world_barrier(world) == 0);
+    gw_world_close(world);
+}
+
+static void several_nodes_are_refused_with_a_reason(void **state)
+{
+    (void)state;
+    run_processes(2, open_on_two_nodes);
+}
+
+static void die_before_opening(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params_options opt = options(1);
+    gw_params *params = NULL;
+
+    if (rank == 1)
+        raise(SIGKILL);
+    REQUIRE(gw_params_open(world, &opt, &params) == GW_EPEER && saw_first("rank 1"));
+    usleep(500 * 1000);
+    gw_world_close(world);
+}
+
+static void a_death_ends_the_opening(void **state)
+{
+    (void)state;
+    struct processes all;
+
+    start_processes(&all, 3, die_before_opening);
+    wait_for_processes(&all);
+    for (int rank = 0; rank < 3; rank++)
+        assert_int_equal(all.statuses[rank], rank == 1 ? SIGKILL : 0);
+}
+
+/* asking */
+
+static void ask(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params_options opt = options(1);
+    int64_t lengths[N_KEYS];
+    const int64_t keys[] = {0, 49, 49, 7}, bad[] = {3, 50}, negative[] = {3, 4, -1};
+    uint8_t local[] = {7, 7, 7, 7, 7};
+    gw_params *params;
+
+    for (int key = 0; key < N_KEYS; key++)
+        lengths[key] = 1 + key;
+    opt.lengths = lengths;
+    opt.n_lengths = N_KEYS;
+    opt.dtype = GW_F64;
+    REQUIRE(gw_params_open(world, &opt, &params) == 0);
+    memset(lengths, 0, sizeof lengths); /* they were borrowed for the call */
+    REQUIRE(gw_params_num_keys(params) == N_KEYS && gw_params_dtype(params) == GW_F64);
+    REQUIRE(gw_params_length(params, 0) == 1 && gw_params_length(params, 49) == 50);
+    REQUIRE(gw_params_length(params, 50) == GW_ERANGE && saw("key is 50; keys go from 0 to 49"));
+    REQUIRE(gw_params_length(params, -1) == GW_ERANGE && saw("key is -1"));
+    REQUIRE(gw_params_entries(params, (gw_keys){keys, 4}) == 1 + 50 + 50 + 8);
+    REQUIRE(gw_params_entries(params, (gw_keys){NULL, 0}) == 0);
+    REQUIRE(gw_params_entries(params, (gw_keys){bad, 2}) == GW_ERANGE && saw("keys[1] is 50"));
+    gw_worker *worker = take_worker(params);
+    REQUIRE(gw_worker_is_local(worker, (gw_keys){keys, 4}, local) == 0);
+    REQUIRE(local[0] == 1 && local[1] == 1 && local[2] == 1 && local[3] == 1 && local[4] == 7);
+    REQUIRE(gw_worker_is_local(worker, (gw_keys){negative, 3}, local) == GW_ERANGE);
+    REQUIRE(saw("keys[2] is -1"));
+    REQUIRE(gw_worker_clock(worker) == 0);
+    for (int i = 1; i <= 3; i++)
+        REQUIRE(gw_worker_advance_clock(worker) == 0 && gw_worker_clock(worker) == i);
+    close_all(params, world);
+}
+
+static void keys_and_lengths_can_be_asked_for(void **state)
+{
+    (void)state;
+    run_processes(1, ask);
+    run_processes(2, ask);
+}
+
+typedef int operation(gw_worker *worker, gw_keys keys, void *values, size_t n_values,
+                      gw_ticket *ret_ticket);
+
+static int do_push(gw_worker *worker, gw_keys keys, void *values, size_t n, gw_ticket *ret)
+{
+    return gw_worker_push(worker, keys, values, n, ret);
+}
+
+static int do_set(gw_worker *worker, gw_keys keys, void *values, size_t n, gw_ticket *ret)
+{
+    return gw_worker_set(worker, keys, values, n, ret);
+}
+
+static void call_wrongly(gw_worker *worker, operation *run, const char *name)
+{
+    const int64_t keys[] = {1, 2, 3}, past[] = {1, 2, 50}, below[] = {-1, 2, 3},
+                  far[] = {1, INT64_MIN, INT64_MAX};
+    float values[4 * LENGTH];
+    char text[64];
+    gw_ticket ticket = {77};
+
+    for (int i = 0; i < 4 * LENGTH; i++)
+        values[i] = 9;
+    REQUIRE(run(worker, (gw_keys){past, 3}, values, 3 * LENGTH, &ticket) == GW_ERANGE);
+    REQUIRE(saw("keys[2] is 50; keys go from 0 to 49"));
+    REQUIRE(run(worker, (gw_keys){below, 3}, values, 3 * LENGTH, &ticket) == GW_ERANGE);
+    REQUIRE(saw("keys[0] is -1"));
+    REQUIRE(run(worker, (gw_keys){far, 3}, values, 3 * LENGTH, &ticket) == GW_ERANGE);
+    REQUIRE(saw("keys[1] is -9223372036854775808"));
+    REQUIRE(run(worker, (gw_keys){keys, 3}, values, 3 * LENGTH - 1, &ticket) == GW_EINVAL);
+    snprintf(text, sizeof text, "%s has 11 entries", name);
+    REQUIRE(saw(text) && saw("these 3 keys have 12"));
+    REQUIRE(run(worker, (gw_keys){keys, 3}, values, 3 * LENGTH + 1, &ticket) == GW_EINVAL);
+    REQUIRE(run(worker, (gw_keys){keys, 0}, values, 1, &ticket) == GW_EINVAL);
+    REQUIRE(run(worker, (gw_keys){keys, 3}, NULL, 3 * LENGTH, &ticket) == GW_EINVAL);
+    snprintf(text, sizeof text, "%s is NULL", name);
+    REQUIRE(saw(text));
+    REQUIRE(run(worker, (gw_keys){NULL, 3}, values, 3 * LENGTH, &ticket) == GW_EINVAL);
+    REQUIRE(saw("keys is NULL"));
+    for (int i = 0; i < 4 * LENGTH; i++)
+        REQUIRE(values[i] == 9);
+    REQUIRE(ticket.seq == 77);
+    REQUIRE(run(worker, (gw_keys){NULL, 0}, NULL, 0, &ticket) == 0 && ticket.seq == -1);
+}
+
+static void call_badly(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params *params = open_params(world, 1);
+    gw_worker *worker = take_worker(params);
+    gw_ticket ticket = {77};
+    const int64_t key = 5;
+    float values[LENGTH];
+
+    call_wrongly(worker, gw_worker_pull, "values");
+    call_wrongly(worker, do_push, "updates");
+    call_wrongly(worker, do_set, "values");
+    for (int64_t k = 0; k < N_KEYS; k++)
+        REQUIRE(pull(worker, k) == 0);
+    REQUIRE(gw_worker_pull(worker, one(&key), values, LENGTH, &ticket) == 0 && ticket.seq == -1);
+    REQUIRE(gw_worker_wait(worker, ticket) == 0 && gw_worker_wait_all(worker) == 0);
+    REQUIRE(gw_worker_wait(worker, (gw_ticket){5}) == GW_EINVAL && saw("ticket 5"));
+    REQUIRE(gw_worker_wait(worker, (gw_ticket){-2}) == GW_EINVAL);
+    close_all(params, world);
+}
+
+static void bad_calls_are_refused_and_change_nothing(void **state)
+{
+    (void)state;
+    run_processes(1, call_badly);
+    run_processes(2, call_badly);
+}
+
+static void take_too_many(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params *params = open_params(world, 2);
+    gw_worker *a = take_worker(params), *b = take_worker(params), *c = NULL;
+
+    REQUIRE(gw_params_worker(params, &c) == GW_ESTATE && c == NULL);
+    REQUIRE(saw("has had its 2 workers") && saw("workers=3"));
+    REQUIRE(gw_worker_close(a) == 0);
+    REQUIRE(gw_params_worker(params, &c) == GW_ESTATE && c == NULL);
+    REQUIRE(push(b, 1, 1) == 0);
+    close_all(params, world);
+}
+
+static void a_process_has_as_many_workers_as_it_opened_with(void **state)
+{
+    (void)state;
+    run_processes(2, take_too_many);
+}
+
+static int64_t stat_of(gw_params *params, const char *name)
+{
+    gw_params_stat stat;
+
+    for (int i = 0; gw_params_stat_get(params, i, &stat) == 0; i++)
+        if (strcmp(stat.name, name) == 0)
+            return stat.value;
+    return -1;
+}
+
+static void count(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params *params = open_params(world, 2);
+    gw_worker *a = take_worker(params), *b = take_worker(params);
+    const int64_t keys[] = {1, 2, 1};
+    float values[3 * LENGTH] = {0};
+    gw_params_stat stat = {.value = 77};
+
+    REQUIRE(stat_of(params, "calls") == 0 && stat_of(params, "keys_pulled") == 0);
+    REQUIRE(gw_worker_pull(a, (gw_keys){keys, 3}, values, 3 * LENGTH, NULL) == 0);
+    REQUIRE(gw_worker_push(a, (gw_keys){keys, 2}, values, 2 * LENGTH, NULL) == 0);
+    REQUIRE(gw_worker_set(b, (gw_keys){keys, 1}, values, LENGTH, NULL) == 0);
+    REQUIRE(gw_worker_set(b, (gw_keys){keys, 1}, values, LENGTH + 1, NULL) < 0);
+    for (int closed = 0; closed < 2; closed++) { /* what a closed worker did still counts */
+        REQUIRE(stat_of(params, "keys_pulled") == 3 && stat_of(params, "keys_pushed") == 2);
+        REQUIRE(stat_of(params, "keys_set") == 1 && stat_of(params, "calls") == 3);
+        REQUIRE(closed || gw_worker_close(a) == 0);
+    }
+    REQUIRE(stat_of(params, "read_retries") >= 0 && stat_of(params, "latch_waits") >= 0);
+    REQUIRE(stat_of(params, "shared_bytes") >= N_KEYS * (8 + 4 * LENGTH));
+    REQUIRE(stat_of(params, "huge_page_bytes") >= 0);
+    REQUIRE(gw_params_stat_get(params, -1, &stat) == GW_ERANGE);
+    REQUIRE(gw_params_stat_get(params, 1000, &stat) == GW_ERANGE && stat.value == 77);
+    meet(b);
+    close_all(params, world);
+}
+
+static void statistics_count_what_this_process_did(void **state)
+{
+    (void)state;
+    run_processes(1, count);
+}
+
+static void be_a_child(gw_params *params, gw_worker *worker)
+{
+    const int64_t key = 5;
+    float values[LENGTH] = {1, 1, 1, 1};
+    gw_params_stat stat;
+    uint8_t local;
+    gw_worker *other;
+
+    REQUIRE(gw_worker_pull(worker, one(&key), values, LENGTH, NULL) == GW_ESTATE);
+    REQUIRE(saw("forked"));
+    REQUIRE(gw_worker_push(worker, one(&key), values, LENGTH, NULL) == GW_ESTATE);
+    REQUIRE(gw_worker_set(worker, one(&key), values, LENGTH, NULL) == GW_ESTATE);
+    REQUIRE(gw_worker_wait(worker, (gw_ticket){-1}) == GW_ESTATE);
+    REQUIRE(gw_worker_wait_all(worker) == GW_ESTATE);
+    REQUIRE(gw_worker_advance_clock(worker) == GW_ESTATE);
+    REQUIRE(gw_worker_barrier(worker) == GW_ESTATE);
+    REQUIRE(gw_worker_is_local(worker, one(&key), &local) == GW_ESTATE);
+    REQUIRE(gw_params_worker(params, &other) == GW_ESTATE);
+    REQUIRE(gw_params_stat_get(params, 0, &stat) == GW_ESTATE);
+    REQUIRE(gw_worker_close(worker) == GW_ESTATE);
+    REQUIRE(gw_params_close(params) == GW_ESTATE);
+    REQUIRE(gw_worker_close(worker) == GW_ESTATE); /* it was left alone */
+}
+
+static void fork_a_child(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params *params = open_params(world, 2);
+    gw_worker *worker = take_worker(params);
+    int status = -1;
+
+    REQUIRE(set(worker, rank, 3) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        be_a_child(params, worker);
+        _exit(0);
+    }
+    REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+    REQUIRE(pull(worker, rank) == 3 && push(worker, rank, 1) == 0 && pull(worker, rank) == 4);
+    REQUIRE(gw_worker_close(take_worker(params)) == 0);
+    meet(worker);
+    close_all(params, world);
+}
+
+static void parameters_are_dead_in_a_forked_child_and_live_on_in_the_parent(void **state)
+{
+    (void)state;
+    run_processes(1, fork_a_child);
+    run_processes(2, fork_a_child);
+}
+
+/* threads, and the barrier */
+
+#define ROUNDS 200
+
+/* Every worker adds 1, meets the others, and sees what all have added. */
+static void *count_rounds(void *arg)
+{
+    gw_worker *worker = arg;
+    int n_workers = worker->params->n_seats;
+
+    for (int round = 1; round <= ROUNDS; round++) {
+        REQUIRE(push(worker, 3, 1) == 0);
+        meet(worker);
+        REQUIRE(pull(worker, 3) == (float)(round * n_workers));
+        meet(worker);
+    }
+    return NULL;
+}
+
+static void count_in_threads(const struct processes *all, int rank, int n_threads)
+{
+    gw_world *world = join(all, rank);
+    gw_params *params = open_params(world, n_threads);
+    pthread_t threads[8];
+
+    for (int t = 0; t < n_threads; t++)
+        REQUIRE(pthread_create(&threads[t], NULL, count_rounds, take_worker(params)) == 0);
+    for (int t = 0; t < n_threads; t++)
+        pthread_join(threads[t], NULL);
+    close_all(params, world);
+}
+
+static void one_thread(const struct processes *all, int rank)
+{
+    count_in_threads(all, rank, 1);
+}
+
+static void three_threads(const struct processes *all, int rank)
+{
+    count_in_threads(all, rank, 3);
+}
+
+static void a_barrier_waits_for_every_worker_of_every_process(void **state)
+{
+    (void)state;
+    run_processes(1, one_thread);
+    run_processes(4, one_thread);
+    run_processes(1, three_threads);
+    run_processes(3, three_threads);
+}
+
+static void *wait_and_close(void *arg)
+{
+    usleep(300 * 1000);
+    REQUIRE(gw_worker_close(arg) == 0);
+    return NULL;
+}
+
+/* The second worker of each process is closed while the first one waits for it. */
+static void close_meanwhile(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params *params = open_params(world, 2);
+    gw_worker *worker = take_worker(params), *other = take_worker(params);
+    pthread_t thread;
+
+    REQUIRE(pthread_create(&thread, NULL, wait_and_close, other) == 0);
+    int64_t start = gwi_now_ns();
+    meet(worker);
+    REQUIRE(gwi_now_ns() - start > 50 * GWI_MS);
+    pthread_join(thread, NULL);
+    for (int i = 0; i < 50; i++)
+        meet(worker);
+    if (rank != 0)
+        REQUIRE(gw_worker_close(worker) == 0);
+    else
+        for (int i = 0; i < 50; i++)
+            meet(worker); /* alone now, or soon */
+    close_all(params, world);
+}
+
+static void barriers_go_on_without_workers_that_were_closed(void **state)
+{
+    (void)state;
+    run_processes(1, close_meanwhile);
+    run_processes(3, close_meanwhile);
+}
+
+static void come_late(const struct processes *all, int rank)
+{
+    gw_world *world = join_within(all, rank, 0.5);
+    gw_params *params = open_params(world, 1);
+    gw_worker *worker = take_worker(params);
+    int err;
+
+    if (rank == 1) {
+        usleep(1200 * 1000);
+    } else {
+        REQUIRE(gw_worker_barrier(worker) == GW_ETIMEOUT);
+        REQUIRE(strncmp(gw_last_error(), "rank 1 did not come", 19) == 0);
+        REQUIRE(saw("the workers' barrier"));
+    }
+    for (int i = 0; (err = gw_worker_barrier(worker)) == GW_ETIMEOUT && i < 10; i++)
+        ; /* continues the same wait */
+    REQUIRE(err == 0);
+    REQUIRE(push(worker, 2, 1) == 0);
+    while ((err = gw_worker_barrier(worker)) == GW_ETIMEOUT)
+        ;
+    REQUIRE(err == 0 && pull(worker, 2) == (float)all->n);
+    gw_params_close(params);
+    gw_world_close(world);
+}
+
+static void a_barrier_that_times_out_names_who_is_missing_and_can_be_continued(void **state)
+{
+    (void)state;
+    run_processes(3, come_late);
+}
+
+static void never_take_a_worker(const struct processes *all, int rank)
+{
+    gw_world *world = join_within(all, rank, 0.5);
+    gw_params *params = open_params(world, 2);
+    gw_worker *worker = take_worker(params);
+
+    REQUIRE(gw_worker_barrier(worker) == GW_ETIMEOUT && saw_first("rank 0"));
+    gw_worker *other = take_worker(params);
+    REQUIRE(gw_worker_close(other) == 0);
+    REQUIRE(gw_worker_barrier(worker) == 0);
+    close_all(params, world);
+}
+
+static void barriers_count_workers_from_the_start(void **state)
+{
+    (void)state;
+    run_processes(1, never_take_a_worker);
+}
+
+/* Rank 1 never takes its workers; by closing all it has closed them. */
+static void close_without_workers(const struct processes *all, int rank)
+{
+    gw_world *world = join_within(all, rank, 10);
+    gw_params *params = open_params(world, 2);
+
+    if (rank != 1) {
+        gw_worker *worker = take_worker(params), *other = take_worker(params);
+        REQUIRE(gw_worker_close(other) == 0);
+        meet(worker);
+        meet(worker);
+    } else {
+        usleep(200 * 1000);
+    }
+    close_all(params, world);
+}
+
+static void barriers_go_on_without_processes_that_closed_all(void **state)
+{
+    (void)state;
+    run_processes(2, close_without_workers);
+    run_processes(3, close_without_workers);
+}
+
+static void leave(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params *params = open_params(world, 1);
+    gw_worker *worker = take_worker(params);
+
+    REQUIRE(push(worker, 4, 1) == 0);
+    meet(worker);
+    if (rank == 1) {
+        gw_world_close(world);
+        _exit(0); /* without gw_params_close() */
+    }
+    int64_t start = gwi_now_ns();
+    REQUIRE(gw_worker_barrier(worker) == GW_EPEER && saw_first("rank 1 has left"));
+    REQUIRE(gwi_now_ns() - start < 2 * GWI_SECOND);
+    REQUIRE(pull(worker, 4) == (float)all->n); /* what needs nobody works */
+    usleep(300 * 1000);
+    REQUIRE(gw_params_close(params) == GW_EPEER && saw_first("rank "));
+    gw_world_close(world);
+}
+
+static void a_rank_that_leaves_ends_barriers_with_its_name(void **state)
+{
+    (void)state;
+    run_processes(3, leave);
+}
+
+static void die_in_between(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params *params = open_params(world, 1);
+    gw_worker *worker = take_worker(params);
+
+    meet(worker);
+    if (rank == 1) {
+        usleep(200 * 1000);
+        raise(SIGKILL);
+    }
+    int64_t start = gwi_now_ns();
+    REQUIRE(gw_worker_barrier(worker) == GW_EPEER);
+    REQUIRE(strncmp(gw_last_error(), "rank 1 ", 7) == 0);
+    REQUIRE(gwi_now_ns() - start < 2 * GWI_SECOND);
+    usleep(300 * 1000);
+    REQUIRE(gw_params_close(params) == GW_EPEER);
+    gw_world_close(world);
+}
+
+static void expect_death(int n, process_main *run, int dead)
+{
+    struct processes all;
+
+    start_processes(&all, n, run);
+    wait_for_processes(&all);
+    for (int rank = 0; rank < n; rank++)
+        assert_int_equal(all.statuses[rank], rank == dead ? SIGKILL : 0);
+}
+
+static void a_death_ends_barriers_and_the_closing_with_its_name(void **state)
+{
+    (void)state;
+    expect_death(3, die_in_between, 1);
+}
+
+/* death and delay with a latch held */
+
+/* Take the latch of a key as a walk does. */
+static void hold(gw_worker *worker, uint32_t i, int64_t key)
+{
+    uint64_t word;
+
+    gwi_hand_note(&worker->seat->hand, i, key);
+    REQUIRE(gwi_word_try_latch(&worker->params->store.words[key], &word));
+}
+
+static void let_go(gw_worker *worker, int64_t key)
+{
+    gwi_word *at = &worker->params->store.words[key];
+
+    gwi_word_release(at, gwi_word_next_version(gwi_word_look(at) & ~GWI_WORD_LATCH));
+    gwi_hand_empty(&worker->seat->hand);
+}
+
+static void expect_holder_dead(gw_worker *worker, operation *run, int64_t key)
+{
+    float values[LENGTH] = {0};
+    char text[64];
+    int64_t start = gwi_now_ns();
+
+    REQUIRE(run(worker, one(&key), values, LENGTH, NULL) == GW_EPEER);
+    REQUIRE(gwi_now_ns() - start < 2 * GWI_SECOND);
+    REQUIRE(strncmp(gw_last_error(), "rank 1 ", 7) == 0);
+    snprintf(text, sizeof text, "rank 1 died holding the latch of key %d,", (int)key);
+    REQUIRE(saw_first(text));
+}
+
+static void die_holding(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params *params = open_params(world, 1);
+    gw_worker *worker = take_worker(params);
+    operation *const operations[] = {gw_worker_pull, do_push, do_set};
+
+    for (int64_t key = 0; key < N_KEYS; key++)
+        REQUIRE(push(worker, key, 1) == 0);
+    meet(worker);
+    if (rank == 1) {
+        hold(worker, 0, 7);
+        hold(worker, 1, 0);
+        hold(worker, 2, 49);
+        usleep(200 * 1000); /* the others are waiting by now */
+        raise(SIGKILL);
+    }
+    usleep(50 * 1000);
+    for (int turn = 0; turn < 3; turn++) { /* the second and third find it dead */
+        expect_holder_dead(worker, operations[(turn + rank) % 3], 7);
+        expect_holder_dead(worker, operations[(turn + rank) % 3], 0);
+        expect_holder_dead(worker, operations[(turn + rank) % 3], 49);
+        for (int64_t key = 1; key < 49; key++) /* the rest works */
+            if (key != 7)
+                REQUIRE(push(worker, key, 1) == 0 && pull(worker, key) > 1);
+    }
+    usleep(500 * 1000);
+    REQUIRE(gw_params_close(params) == GW_EPEER);
+    gw_world_close(world);
+}
+
+static void who_died_holding_a_latch_is_named_to_all_who_want_the_key(void **state)
+{
+    (void)state;
+    expect_death(2, die_holding, 1);
+    expect_death(4, die_holding, 1);
+}
+
+static void *want_key_7(void *arg)
+{
+    expect_holder_dead(arg, do_push, 7);
+    return NULL;
+}
+
+static void die_before_threads(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params *params = open_params(world, 3);
+    gw_worker *workers[3];
+    pthread_t threads[3];
+
+    for (int i = 0; i < 3; i++)
+        workers[i] = take_worker(params);
+    if (rank == 1)
+        hold(workers[2], 0, 7);
+    REQUIRE(gw_world_barrier(world) == 0);
+    if (rank == 1) {
+        usleep(200 * 1000);
+        raise(SIGKILL);
+    }
+    for (int i = 0; i < 3; i++)
+        REQUIRE(pthread_create(&threads[i], NULL, want_key_7, workers[i]) == 0);
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    gw_params_close(params);
+    gw_world_close(world);
+}
+
+static void every_thread_that_waits_hears_of_the_death(void **state)
+{
+    (void)state;
+    expect_death(2, die_before_threads, 1);
+}
+
+/* Push hot keys until killed, or until a push fails because somebody else was. */
+static void push_until_the_end(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params_options opt = options(1);
+    const int64_t length = 2000, keys[] = {0, 1, 2, 3};
+    float *values = calloc(4 * 2000, sizeof *values);
+    gw_params *params;
+    int err = 0;
+
+    opt.num_keys = 4;
+    opt.lengths = &length;
+    REQUIRE(values != NULL && gw_params_open(world, &opt, &params) == 0);
+    gw_worker *worker = take_worker(params);
+    meet(worker);
+    int64_t limit = gwi_deadline_ns(rank == 1 ? 60 * GWI_SECOND : GWI_SECOND);
+    while (err == 0 && gwi_now_ns() < limit)
+        err = gw_worker_push(worker, (gw_keys){keys, 4}, values, 8000, NULL);
+    if (err != 0)
+        REQUIRE(err == GW_EPEER && strncmp(gw_last_error(), "rank 1 ", 7) == 0);
+    gw_params_close(params);
+    gw_world_close(world);
+    free(values);
+}
+
+static void nobody_spins_for_ever_when_a_process_is_killed_at_any_moment(void **state)
+{
+    (void)state;
+    gwi_random random;
+
+    gwi_random_init(&random, 7, 0);
+    for (int turn = 0; turn < 5; turn++) {
+        struct processes all;
+        start_processes(&all, 3, push_until_the_end);
+        usleep((useconds_t)(200000 + gwi_random_below(&random, 300000)));
+        kill(all.pids[1], SIGKILL);
+        int64_t start = gwi_now_ns();
+        wait_for_processes(&all);
+        assert_true(gwi_now_ns() - start < 15 * GWI_SECOND);
+        for (int rank = 0; rank < 3; rank++)
+            assert_int_equal(all.statuses[rank], rank == 1 ? SIGKILL : 0);
+    }
+}
+
+/* Rank 0 is stopped while it holds the latch; rank 1 knows its process. */
+static void stop_holding(const struct processes *all, int rank)
+{
+    gw_world *world = join_within(all, rank, rank == 0 ? 60 : 0.7);
+    gw_params *params = open_params(world, 1);
+    gw_worker *worker = take_worker(params);
+
+    if (rank == 0)
+        hold(worker, 0, 9);
+    REQUIRE(gw_world_barrier(world) == 0);
+    if (rank == 0) {
+        raise(SIGSTOP);
+        let_go(worker, 9);
+    } else {
+        int64_t start = gwi_now_ns();
+        REQUIRE(push(worker, 9, 1) == GW_ETIMEOUT);
+        REQUIRE(strncmp(gw_last_error(), "rank 0 did not come within 0.7 s", 32) == 0);
+        REQUIRE(saw_first("latch of key 9"));
+        REQUIRE(gwi_now_ns() - start > 600 * GWI_MS && gwi_now_ns() - start < 5 * GWI_SECOND);
+        REQUIRE(push(worker, 8, 1) == 0);
+        REQUIRE(kill(all->pids[0], SIGCONT) == 0);
+        int err;
+        while ((err = push(worker, 9, 1)) == GW_ETIMEOUT)
+            ;
+        REQUIRE(err == 0 && pull(worker, 9) == 1);
+    }
+    int err = gw_params_close(params);
+    REQUIRE(err == 0 || err == GW_ETIMEOUT);
+    gw_world_close(world);
+}
+
+static void a_latch_held_too_long_times_out_with_the_holders_name(void **state)
+{
+    (void)state;
+    run_processes(2, stop_holding);
+}
+
+static void *continue_soon(void *arg)
+{
+    usleep(400 * 1000);
+    REQUIRE(kill(*(const pid_t *)arg, SIGCONT) == 0);
+    return NULL;
+}
+
+static int hooks_called[2];
+
+static void note_before(void)
+{
+    hooks_called[0]++;
+}
+
+static void note_after(void)
+{
+    hooks_called[1]++;
+}
+
+static void stop_for_a_while(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params *params = open_params(world, 1);
+    gw_worker *worker = take_worker(params);
+    pthread_t thread;
+
+    if (rank == 0)
+        hold(worker, 0, 9);
+    REQUIRE(gw_world_barrier(world) == 0);
+    if (rank == 0) {
+        raise(SIGSTOP);
+        let_go(worker, 9);
+    } else {
+        gw_set_wait_hooks(note_before, note_after);
+        REQUIRE(pthread_create(&thread, NULL, continue_soon, (void *)(uintptr_t)all->pids) == 0);
+        REQUIRE(rank == 1 ? push(worker, 9, 1) == 0 : pull(worker, 9) == 0);
+        pthread_join(thread, NULL);
+        REQUIRE(hooks_called[0] > 0 && hooks_called[0] == hooks_called[1]);
+        REQUIRE(stat_of(params, "latch_waits") > 0);
+        REQUIRE(pull(worker, 9) == 1);
+        gw_set_wait_hooks(NULL, NULL);
+    }
+    close_all(params, world);
+}
+
+static void a_wait_for_a_latch_goes_on_when_its_holder_does(void **state)
+{
+    (void)state;
+    run_processes(2, stop_for_a_while);
+}
+
+static int say_yes(void)
+{
+    return 1;
+}
+
+static void be_interrupted(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params *params = open_params(world, 2);
+    gw_worker *worker = take_worker(params), *other = take_worker(params);
+
+    hold(other, 0, 9);
+    gw_set_interrupt_check(say_yes);
+    REQUIRE(push(worker, 9, 1) == GW_EINTR);
+    REQUIRE(gw_worker_barrier(worker) == GW_EINTR);
+    gw_set_interrupt_check(NULL);
+    let_go(other, 9);
+    REQUIRE(push(worker, 9, 1) == 0 && pull(other, 9) == 1);
+    close_all(params, world);
+}
+
+static void a_wait_for_a_latch_can_be_interrupted(void **state)
+{
+    (void)state;
+    run_processes(1, be_interrupted);
+}
+
+/* Work on keys that a stopped process does not hold goes on, with threads that want it. */
+static void *push_many(void *arg)
+{
+    for (int i = 0; i < 2000; i++)
+        REQUIRE(push(arg, 9, 1) == 0);
+    return NULL;
+}
+
+static void contend(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank);
+    gw_params *params = open_params(world, 4);
+    pthread_t threads[4];
+    gw_worker *workers[4];
+
+    for (int i = 0; i < 4; i++) {
+        workers[i] = take_worker(params);
+        REQUIRE(pthread_create(&threads[i], NULL, push_many, workers[i]) == 0);
+    }
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    REQUIRE(gw_world_barrier(world) == 0);
+    REQUIRE(pull(workers[0], 9) == (float)(all->n * 4 * 2000));
+    REQUIRE(gw_world_barrier(world) == 0);
+    close_all(params, world);
+}
+
+static void threads_and_processes_that_fight_for_one_key_all_get_it(void **state)
+{
+    (void)state;
+    run_processes(1, contend);
+    run_processes(3, contend);
+}
+
+GWI_TESTS(cmocka_unit_test(what_one_process_writes_all_read),
+          cmocka_unit_test(parameters_are_opened_and_closed_beside_each_other_and_again),
+          cmocka_unit_test(a_rank_that_disagrees_is_named_on_every_rank),
+          cmocka_unit_test(bad_arguments_on_all_ranks_are_refused_on_all),
+          cmocka_unit_test(more_memory_than_there_is_is_refused_on_all_ranks),
+          cmocka_unit_test(several_nodes_are_refused_with_a_reason),
+          cmocka_unit_test(a_death_ends_the_opening),
+          cmocka_unit_test(keys_and_lengths_can_be_asked_for),
+          cmocka_unit_test(bad_calls_are_refused_and_change_nothing),
+          cmocka_unit_test(a_process_has_as_many_workers_as_it_opened_with),
+          cmocka_unit_test(statistics_count_what_this_process_did),
+          cmocka_unit_test(parameters_are_dead_in_a_forked_child_and_live_on_in_the_parent),
+          cmocka_unit_test(a_barrier_waits_for_every_worker_of_every_process),
+          cmocka_unit_test(barriers_go_on_without_workers_that_were_closed),
+          cmocka_unit_test(a_barrier_that_times_out_names_who_is_missing_and_can_be_continued),
+          cmocka_unit_test(barriers_count_workers_from_the_start),
+          cmocka_unit_test(barriers_go_on_without_processes_that_closed_all),
+          cmocka_unit_test(a_rank_that_leaves_ends_barriers_with_its_name),
+          cmocka_unit_test(a_death_ends_barriers_and_the_closing_with_its_name),
+          cmocka_unit_test(who_died_holding_a_latch_is_named_to_all_who_want_the_key),
+          cmocka_unit_test(every_thread_that_waits_hears_of_the_death),
+          cmocka_unit_test(nobody_spins_for_ever_when_a_process_is_killed_at_any_moment),
+          cmocka_unit_test(a_latch_held_too_long_times_out_with_the_holders_name),
+          cmocka_unit_test(a_wait_for_a_latch_goes_on_when_its_holder_does),
+          cmocka_unit_test(a_wait_for_a_latch_can_be_interrupted),
+          cmocka_unit_test(threads_and_processes_that_fight_for_one_key_all_get_it))

@@ -1,0 +1,87 @@
+/* row_test.c - rows of every length are added to and copied exactly, and nothing beside. */
+#include "params/row.h"
+#include "base/random.h"
+#include "base/test.h"
+
+#include <stdlib.h>
+
+#define LONGEST 600
+#define MARGIN 16 /* entries before and behind that must stay */
+
+/* Every short length, and some about where vectors of the processor end. */
+static size_t next_length(size_t n)
+{
+    return n < 70 ? n + 1 : n + 37;
+}
+
+#define DEFINE_CHECK_ADD(name, type, dtype)                                               \
+    static void check_add_##name(size_t n, size_t shift)                                  \
+    {                                                                                     \
+        static _Alignas(64) type row[LONGEST + 2 * MARGIN], update[LONGEST + 2 * MARGIN], \
+            expected[LONGEST + 2 * MARGIN];                                               \
+                                                                                          \
+        for (size_t i = 0; i < LONGEST + 2 * MARGIN; i++) {                               \
+            expected[i] = row[i] = (type)(3 * i + 1);                                     \
+            update[i] = (type)(1000 - 7 * (int)i) / 4;                                    \
+        }                                                                                 \
+        for (size_t i = 0; i < n; i++)                                                    \
+            expected[MARGIN + shift + i] += update[i + shift / 2];                        \
+        gwi_row_adder(dtype)(row + MARGIN + shift, update + shift / 2, n);                \
+        assert_memory_equal(row, expected, sizeof row);                                   \
+    }
+
+DEFINE_CHECK_ADD(f32, float, GW_F32)
+DEFINE_CHECK_ADD(f64, double, GW_F64)
+
+static void every_entry_is_added_to_once_and_none_beside(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n <= LONGEST - MARGIN; n = next_length(n))
+        for (size_t shift = 0; shift < 9; shift++) {
+            check_add_f32(n, shift);
+            check_add_f64(n, shift);
+        }
+}
+
+static void a_read_and_a_write_copy_all_bytes_and_none_beside(void **state)
+{
+    (void)state;
+    static _Alignas(64) unsigned char from[4096], to[4096], expected[4096];
+    gwi_random random;
+
+    gwi_random_init(&random, 1, 0);
+    for (size_t n = 0; n < 1000; n = next_length(n))
+        for (int writes = 0; writes < 2; writes++) {
+            gwi_random_fill(&random, from, sizeof from);
+            gwi_random_fill(&random, to, sizeof to);
+            memcpy(expected, to, sizeof to);
+            memcpy(expected + 64, from + 4, 4 * n % 4000);
+            if (writes)
+                gwi_row_write(to + 64, from + 4, 4 * n % 4000);
+            else
+                gwi_row_read(to + 64, from + 4, 4 * n % 4000);
+            assert_memory_equal(to, expected, sizeof to);
+        }
+}
+
+static void sums_are_rounded_as_one_addition_is(void **state)
+{
+    (void)state;
+    gwi_random random;
+    float row[33], update[33], expected[33];
+
+    gwi_random_init(&random, 2, 0);
+    for (int turn = 0; turn < 1000; turn++) {
+        for (int i = 0; i < 33; i++) {
+            row[i] = (float)(gwi_random_double(&random) * 1e6);
+            update[i] = (float)(gwi_random_double(&random) - 0.5);
+            expected[i] = row[i] + update[i];
+        }
+        gwi_row_adder(GW_F32)(row, update, 33);
+        assert_memory_equal(row, expected, sizeof row);
+    }
+}
+
+GWI_TESTS(cmocka_unit_test(every_entry_is_added_to_once_and_none_beside),
+          cmocka_unit_test(a_read_and_a_write_copy_all_bytes_and_none_beside),
+          cmocka_unit_test(sums_are_rounded_as_one_addition_is))

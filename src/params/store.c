@@ -1,0 +1,500 @@
+/* store.c - making, checking and walking the store. */
+#include "params/store.h"
+#include "base/error.h"
+#include "base/hash.h"
+
+#include <stdlib.h>
+
+#define MAGIC UINT64_C(0x65726f7473777764) /* "dwwstore" */
+#define VERSION 1
+
+/* layout */
+
+struct places {
+    size_t words, classes, slabs, end;
+};
+
+/* Put `n` bytes behind what ends at `*end`, on a page of their own if they are many.  Returns
+ * where they begin. */
+static size_t put(size_t *end, size_t n)
+{
+    size_t unit = n < 16 * GWI_PAGE ? GWI_LINE : GWI_PAGE;
+    size_t at = (*end + unit - 1) / unit * unit;
+
+    *end = at + n;
+    return at;
+}
+
+static size_t slab_bytes(const gwi_length_class *class)
+{
+    return gwi_slab_bytes(class->row_bytes, class->n_keys);
+}
+
+/* Returns 0 if there are not so many addresses. */
+static int find_places(const gwi_geometry *g, struct places *ret_places)
+{
+    struct places p = {.end = sizeof(gwi_store_header)};
+
+    p.words = put(&p.end, (size_t)g->n_keys * sizeof(gwi_word));
+    if (g->class_of != NULL)
+        p.classes = put(&p.end, (size_t)g->n_keys * sizeof(uint16_t));
+    p.slabs = p.end;
+    for (uint32_t c = 0; c < g->n_classes; c++) {
+        size_t n = slab_bytes(&g->classes[c]);
+        if (n == 0 || n > PTRDIFF_MAX / 2 - p.end)
+            return 0;
+        put(&p.end, n);
+    }
+    *ret_places = p;
+    return 1;
+}
+
+size_t gwi_store_bytes(const gwi_geometry *g)
+{
+    struct places p;
+
+    return find_places(g, &p) ? p.end : 0;
+}
+
+static uint64_t fingerprint(void)
+{
+    const uint64_t layout[] = {VERSION,           GWI_LINE,          sizeof(gwi_store_header),
+                               GWI_WORD_LATCH,    GWI_WORD_STATE,    GWI_WORD_VERSION,
+                               GWI_OWNED,         sizeof(gwi_hand)};
+
+    return gwi_hash_bytes(layout, sizeof layout, MAGIC);
+}
+
+static int view(gwi_store *store, const gwi_geometry *g, void *memory, size_t memory_bytes)
+{
+    unsigned char *base = memory;
+    struct places p;
+
+    if (!find_places(g, &p) || p.end > memory_bytes)
+        return gwi_fail(GW_EINVAL, "store: %zu bytes are too few for %lld keys", memory_bytes,
+                        (long long)g->n_keys);
+    gwi_slab *slabs = calloc(g->n_classes, sizeof *slabs);
+    if (slabs == NULL)
+        return gwi_fail(GW_ENOMEM, "store of %u length classes", g->n_classes);
+    *store = (gwi_store){.geometry = g,
+                         .header = memory,
+                         .words = (gwi_word *)(void *)(base + p.words),
+                         .class_of = g->class_of == NULL ? NULL : (uint16_t *)(void *)(base + p.classes),
+                         .slabs = slabs,
+                         .add = gwi_row_adder(g->dtype)};
+    return 0;
+}
+
+/* Make all slabs, or attach to them. */
+static int find_slabs(gwi_store *store, int make)
+{
+    const gwi_geometry *g = store->geometry;
+    struct places p;
+    int err = 0;
+
+    find_places(g, &p);
+    for (uint32_t c = 0; c < g->n_classes && err == 0; c++) {
+        const gwi_length_class *class = &g->classes[c];
+        size_t n = slab_bytes(class);
+        unsigned char *at = (unsigned char *)store->header + put(&p.slabs, n);
+        err = make ? gwi_slab_init(&store->slabs[c], at, n, class->row_bytes, class->n_keys)
+                   : gwi_slab_attach(&store->slabs[c], at, n);
+    }
+    return err;
+}
+
+static void place_keys(gwi_store *store, gwi_share share)
+{
+    const gwi_geometry *g = store->geometry;
+    uint32_t slot;
+
+    for (int64_t key = 0; key < g->n_keys; key++) {
+        if (gwi_share_home(share, key) != share.node)
+            continue;
+        int err = gwi_slab_alloc(&store->slabs[g->class_of == NULL ? 0 : g->class_of[key]], &slot);
+        assert(err == 0); /* there is a row for each */
+        (void)err;
+        atomic_store_explicit(&store->words[key], gwi_word_make(slot, GWI_OWNED),
+                              memory_order_relaxed);
+    }
+}
+
+int gwi_store_init(gwi_store *store, const gwi_geometry *geometry, gwi_share share, void *memory,
+                   size_t memory_bytes)
+{
+    int err = view(store, geometry, memory, memory_bytes);
+    if (err < 0)
+        return err;
+    err = find_slabs(store, 1);
+    if (err < 0) {
+        gwi_store_fini(store);
+        return err;
+    }
+    if (store->class_of != NULL)
+        memcpy((void *)(uintptr_t)store->class_of, geometry->class_of,
+               (size_t)geometry->n_keys * sizeof *geometry->class_of);
+    place_keys(store, share);
+    store->header->fingerprint = fingerprint();
+    store->header->geometry = geometry->hash;
+    store->header->n_bytes = gwi_store_bytes(geometry);
+    /* Pairs with gwi_store_attach(). */
+    atomic_store_explicit(&store->header->magic, MAGIC, memory_order_release);
+    return 0;
+}
+
+int gwi_store_attach(gwi_store *store, const gwi_geometry *geometry, void *memory,
+                     size_t memory_bytes)
+{
+    gwi_store_header *header = memory;
+
+    /* Pairs with gwi_store_init(). */
+    if (memory_bytes < sizeof *header ||
+        atomic_load_explicit(&header->magic, memory_order_acquire) != MAGIC)
+        return gwi_fail(GW_ESTATE, "store: there is none in this memory, or not yet");
+    if (header->fingerprint != fingerprint())
+        return gwi_fail(GW_EDISAGREE, "store: made by another version of the library; all "
+                                      "processes of a job need the same one");
+    if (header->geometry != geometry->hash)
+        return gwi_fail(GW_EDISAGREE, "store: made for other numbers of keys or other lengths");
+    int err = view(store, geometry, memory, memory_bytes);
+    if (err < 0)
+        return err;
+    err = find_slabs(store, 0);
+    if (err < 0)
+        gwi_store_fini(store);
+    return err;
+}
+
+void gwi_store_fini(gwi_store *store)
+{
+    free(store->slabs);
+    *store = (gwi_store){0};
+}
+
+/* checking */
+
+/* `taken`: a bit for each row of the class that is free or another key's. */
+static bool word_valid(const gwi_store *store, int64_t key, unsigned class, uint64_t *taken)
+{
+    uint64_t word = gwi_word_look(&store->words[key]);
+    uint32_t slot = gwi_word_slot(word);
+
+    if (word & GWI_WORD_LATCH)
+        return false;
+    if (gwi_word_state(word) == GWI_ABSENT)
+        return true;
+    if (gwi_word_state(word) != GWI_OWNED || slot >= store->slabs[class].n_blocks ||
+        taken[slot / 64] >> slot % 64 & 1)
+        return false;
+    taken[slot / 64] |= UINT64_C(1) << slot % 64;
+    return true;
+}
+
+static bool class_valid(const gwi_store *store, unsigned class)
+{
+    const gwi_slab *slab = &store->slabs[class];
+    uint32_t n_here = 0;
+    bool valid = gwi_slab_valid(slab);
+
+    uint64_t *taken = calloc(slab->n_blocks / 64 + 1, sizeof *taken);
+    if (taken == NULL)
+        return false;
+    if (valid)
+        gwi_slab_mark_free(slab, taken);
+    for (int64_t key = 0; key < store->geometry->n_keys && valid; key++)
+        if (store->class_of == NULL || store->class_of[key] == class) {
+            valid = word_valid(store, key, class, taken);
+            n_here += gwi_store_has(store, key);
+        }
+    free(taken);
+    return valid && gwi_slab_in_use(slab) == n_here;
+}
+
+bool gwi_store_valid(const gwi_store *store)
+{
+    const gwi_store_header *header = store->header;
+    bool valid = atomic_load_explicit(&header->magic, memory_order_acquire) == MAGIC &&
+                 header->fingerprint == fingerprint() &&
+                 header->geometry == store->geometry->hash &&
+                 header->n_bytes == gwi_store_bytes(store->geometry);
+
+    for (uint32_t c = 0; c < store->geometry->n_classes && valid; c++)
+        valid = class_valid(store, c);
+    return valid;
+}
+
+/* walking */
+
+#define WORDS_AHEAD 32 /* keys between fetching a word and using it; see bench/params-local */
+#define ROWS_AHEAD 16  /* ... a row; a power of 2 */
+#define LINES_AHEAD 4  /* of a long row: the processor fetches the rest itself, and more slow it down */
+#define SPINS 200     /* looks at a latch before `stuck` is asked; a push takes far less */
+#define GRIP GWI_HAND_KEYS
+#define LEAST_GRIP 2
+#define FAIR_READS 32 /* reads that meet a change before the reader takes the latch */
+
+/* What a walk needs of the store, at hand.  A walk over keys of one length is compiled by
+ * itself: there `class_of` is known to be NULL, and the row's length does not change. */
+struct view {
+    gwi_word *words;
+    unsigned char *rows; /* of the first class */
+    size_t row_bytes;
+    const uint16_t *class_of;
+    const gwi_slab *slabs;
+};
+
+GWI_INLINE struct view view_of(const gwi_store *store, int one_length)
+{
+    return (struct view){.words = store->words,
+                         .rows = store->slabs[0].blocks,
+                         .row_bytes = store->slabs[0].block_bytes,
+                         .class_of = one_length ? NULL : store->class_of,
+                         .slabs = store->slabs};
+}
+
+GWI_INLINE size_t row_bytes(struct view v, int64_t key)
+{
+    return v.class_of == NULL ? v.row_bytes : v.slabs[v.class_of[key]].block_bytes;
+}
+
+GWI_INLINE unsigned char *row_at(struct view v, int64_t key, uint64_t word)
+{
+    if (v.class_of == NULL)
+        return v.rows + gwi_word_slot(word) * v.row_bytes;
+    return gwi_slab_block(&v.slabs[v.class_of[key]], gwi_word_slot(word));
+}
+
+/* Words of the keys just ahead: that of key i of the batch at i % ROWS_AHEAD. */
+typedef uint64_t ring[ROWS_AHEAD];
+
+GWI_INLINE void fetch_word(struct view v, int64_t key)
+{
+    __builtin_prefetch(&v.words[key], 0, 2);
+    if (v.class_of != NULL)
+        __builtin_prefetch(&v.class_of[key], 0, 2);
+}
+
+GWI_INLINE size_t lines_ahead(size_t n_bytes)
+{
+    return n_bytes < LINES_AHEAD * GWI_LINE ? (n_bytes + GWI_LINE - 1) / GWI_LINE : LINES_AHEAD;
+}
+
+/* Look at the word, and get the row on its way from memory. */
+GWI_INLINE uint64_t fetch_row(struct view v, int64_t key, size_t n_lines)
+{
+    uint64_t word = gwi_word_look(&v.words[key]);
+    const unsigned char *row = row_at(v, key, word);
+
+    for (size_t i = 0; i < n_lines; i++)
+        __builtin_prefetch(row + i * GWI_LINE, 0, 2);
+    return word;
+}
+
+GWI_INLINE void look_ahead(struct view v, ring words, const int64_t *keys, size_t n, size_t i)
+{
+    if (i < n)
+        words[i % ROWS_AHEAD] = fetch_row(v, keys[i], lines_ahead(row_bytes(v, keys[i])));
+}
+
+/* Before the first key. */
+GWI_INLINE void begin_walk(struct view v, ring words, const int64_t *keys, size_t n)
+{
+    for (size_t i = 0; i < n && i < WORDS_AHEAD; i++)
+        fetch_word(v, keys[i]);
+    for (size_t i = 0; i < ROWS_AHEAD; i++)
+        look_ahead(v, words, keys, n, i);
+}
+
+/* The word of key `i` has been taken from the ring: look further ahead. */
+GWI_INLINE void walk_on(struct view v, ring words, const int64_t *keys, size_t n, size_t i)
+{
+    if (i + WORDS_AHEAD < n)
+        fetch_word(v, keys[i + WORDS_AHEAD]);
+    look_ahead(v, words, keys, n, i + ROWS_AHEAD);
+}
+
+static inline void count(_Atomic uint64_t *counter)
+{
+    /* Only the walker's thread writes here. */
+    uint64_t old = atomic_load_explicit(counter, memory_order_relaxed);
+
+    atomic_store_explicit(counter, old + 1, memory_order_relaxed);
+}
+
+/* Somebody who waits for a latch does not hold it. */
+static int be_stuck(gwi_walker *walker, int64_t key)
+{
+    if (walker->hand == NULL)
+        return 0;
+    gwi_hand_empty(walker->hand);
+    int err = walker->stuck(walker->ctx, key);
+    if (err == 0)
+        gwi_hand_note(walker->hand, 0, key);
+    return err;
+}
+
+/* Take a latch, however long it takes. */
+static int latch(const gwi_store *store, gwi_walker *walker, int64_t key, uint64_t *ret_word)
+{
+    gwi_word *at = &store->words[key];
+    int err = 0;
+
+    if (walker->hand != NULL)
+        gwi_hand_note(walker->hand, 0, key);
+    for (unsigned spins = 0; !gwi_word_try_latch(at, ret_word); spins++) {
+        if (spins == 0)
+            count(&walker->waits);
+        gwi_cpu_relax();
+        if (spins % SPINS == SPINS - 1 && (err = be_stuck(walker, key)) < 0)
+            return err;
+    }
+    return 0;
+}
+
+static void unlatch(const gwi_store *store, gwi_walker *walker, int64_t key, uint64_t word)
+{
+    gwi_word_release(&store->words[key], word);
+    if (walker->hand != NULL)
+        gwi_hand_empty(walker->hand);
+}
+
+/* Pull: read without latch, and with it where somebody always writes. */
+
+/* `word`: what it was before. */
+GWI_INLINE int read_once(struct view v, int64_t key, uint64_t word, void *to)
+{
+    if (gwi_unlikely(word & GWI_WORD_LATCH))
+        return 0;
+    assert(gwi_word_state(word) == GWI_OWNED);
+    gwi_row_read(to, row_at(v, key, word), row_bytes(v, key));
+    return gwi_likely(gwi_word_unchanged(&v.words[key], word));
+}
+
+static __attribute__((noinline)) int read_again(const gwi_store *store, gwi_walker *walker,
+                                                int64_t key, void *to)
+{
+    struct view v = view_of(store, 0);
+    uint64_t word;
+
+    for (int i = 0; i < FAIR_READS; i++) {
+        count(&walker->retries);
+        gwi_cpu_relax();
+        if (read_once(v, key, gwi_word_look(&v.words[key]), to))
+            return 0;
+    }
+    int err = latch(store, walker, key, &word);
+    if (err < 0)
+        return err;
+    gwi_row_read(to, row_at(v, key, word), row_bytes(v, key));
+    unlatch(store, walker, key, word);
+    return 0;
+}
+
+GWI_INLINE int pull(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
+                       void *values, int one_length)
+{
+    struct view v = view_of(store, one_length);
+    unsigned char *to = values;
+    ring words;
+
+    begin_walk(v, words, keys, n);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t word = words[i % ROWS_AHEAD];
+        walk_on(v, words, keys, n, i);
+        if (gwi_unlikely(!read_once(v, keys[i], word, to))) {
+            int err = read_again(store, walker, keys[i], to);
+            if (err < 0)
+                return err;
+        }
+        to += row_bytes(v, keys[i]);
+    }
+    return 0;
+}
+
+int gwi_store_pull(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
+                   void *values)
+{
+    return store->class_of == NULL ? pull(store, walker, keys, n, values, 1)
+                                   : pull(store, walker, keys, n, values, 0);
+}
+
+/* Push and set: take several latches, do their rows, give them back.  To take a latch waits for
+ * all memory that was asked for before; so taking several at once lets the rows of all of them
+ * come in together.  Only the first may be waited for (W4); where one is taken already, by
+ * somebody or by an equal key just before, the handful ends there. */
+
+/* How many of the keys are latched now; at least one, or an error. */
+GWI_INLINE int take_handful(const gwi_store *store, gwi_walker *walker, const int64_t *keys,
+                               size_t n, uint64_t *ret_words)
+{
+    unsigned most = n < walker->grip ? (unsigned)n : walker->grip, taken = 0;
+
+    while (taken < most) {
+        if (walker->hand != NULL)
+            gwi_hand_note(walker->hand, taken, keys[taken]);
+        if (gwi_unlikely(!gwi_word_try_latch(&store->words[keys[taken]], &ret_words[taken])))
+            break;
+        taken++;
+    }
+    if (gwi_likely(taken == most)) {
+        walker->grip += walker->grip < GRIP;
+        return (int)taken;
+    }
+    /* Others want these keys too: hold fewer. */
+    walker->grip = walker->grip / 2 < LEAST_GRIP ? LEAST_GRIP : walker->grip / 2;
+    if (taken > 0)
+        return (int)taken;
+    int err = latch(store, walker, keys[0], ret_words);
+    return err < 0 ? err : 1;
+}
+
+/* `add`: NULL assigns. */
+GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
+                         const void *values, gwi_row_add *add, int one_length)
+{
+    struct view v = view_of(store, one_length);
+    size_t item_bytes = store->geometry->item_bytes;
+    const unsigned char *from = values;
+    uint64_t held[GRIP];
+    ring words; /* only for the places of the rows: they may change until the latch is ours */
+    int taken;
+
+    if (walker->grip == 0)
+        walker->grip = GRIP;
+    begin_walk(v, words, keys, n);
+    for (size_t i = 0; i < n; i += (size_t)taken) {
+        taken = take_handful(store, walker, keys + i, n - i, held);
+        if (taken < 0)
+            return taken;
+        for (int j = 0; j < taken; j++) {
+            int64_t key = keys[i + (size_t)j];
+            size_t n_bytes = row_bytes(v, key);
+            walk_on(v, words, keys, n, i + (size_t)j);
+            assert(gwi_word_state(held[j]) == GWI_OWNED);
+            if (add != NULL)
+                add(row_at(v, key, held[j]), from, n_bytes / item_bytes);
+            else
+                gwi_row_write(row_at(v, key, held[j]), from, n_bytes);
+            from += n_bytes;
+        }
+        for (int j = 0; j < taken; j++)
+            gwi_word_release(&v.words[keys[i + (size_t)j]], gwi_word_next_version(held[j]));
+        if (walker->hand != NULL)
+            gwi_hand_empty(walker->hand);
+    }
+    return 0;
+}
+
+int gwi_store_push(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
+                   const void *values)
+{
+    return store->class_of == NULL ? change(store, walker, keys, n, values, store->add, 1)
+                                   : change(store, walker, keys, n, values, store->add, 0);
+}
+
+int gwi_store_set(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
+                  const void *values)
+{
+    return store->class_of == NULL ? change(store, walker, keys, n, values, NULL, 1)
+                                   : change(store, walker, keys, n, values, NULL, 0);
+}

@@ -1,0 +1,110 @@
+/* store.h - the vectors of a node, in memory that its processes share.
+ *
+ * The memory, of gwi_store_bytes():
+ *
+ *     header | words, 8 bytes a key | class of each key, 2 bytes | a slab per length class
+ *
+ * The classes are there only if there are several.  A slab (base/slab.h) has a row for
+ * every key of its class; at the start the keys that are here have the first ones, in
+ * their order, so that keys beside each other lie beside each other.
+ *
+ * Batches are walked in two stages ahead of the work: words are fetched from memory some
+ * keys ahead, and rows, whose places the words tell, fewer keys ahead.
+ *
+ * Owning   The memory is the caller's, the geometry too; both outlive the store.
+ * Failing  Keys are in range and arrays long enough, or it is the caller's mistake.  A walk
+ *          fails only if a latch does not come free and the walker's `stuck` says why; then
+ *          what came before that key is done and what comes after is not.
+ * Threads  Any thread of any process at any time, each with a walker of its own.
+ * Dying    See word.h.                                                               */
+#ifndef GWI_PARAMS_STORE_H
+#define GWI_PARAMS_STORE_H
+
+#include "base/slab.h"
+#include "params/geometry.h"
+#include "params/hand.h"
+#include "params/row.h"
+#include "params/word.h"
+
+#include <stdbool.h>
+
+/* Which keys are here at the start: those that are `node` modulo `nodes`. */
+typedef struct gwi_share {
+    int node, nodes;
+} gwi_share;
+
+static inline int gwi_share_home(gwi_share share, int64_t key)
+{
+    return (int)(key % share.nodes);
+}
+
+typedef struct gwi_store_header {
+    /* Set by the process that makes the store, then constant.  `magic` is written last: if
+     * it dies before, there is no store here, and attach says so. */
+    _Alignas(GWI_LINE) _Atomic uint64_t magic;
+    uint64_t fingerprint; /* of this layout */
+    uint64_t geometry;    /* its hash */
+    uint64_t n_bytes;
+} gwi_store_header;
+
+/* One process's view.  Set by init or attach, then constant. */
+typedef struct gwi_store {
+    const gwi_geometry *geometry; /* borrowed */
+    gwi_store_header *header;     /* borrowed, as are the words and classes */
+    gwi_word *words;              /* by key */
+    const uint16_t *class_of;     /* by key; NULL: one class */
+    gwi_slab *slabs;              /* by class; owned */
+    gwi_row_add *add;
+} gwi_store;
+
+#define GWI_STORE_ALIGN GWI_PAGE
+
+/* How much memory a store needs; 0: more than there are addresses. */
+size_t gwi_store_bytes(const gwi_geometry *geometry);
+
+/* Make a store at `memory`, which is zero and aligned to GWI_STORE_ALIGN, with the vectors of
+ * `share`, all zero. */
+int gwi_store_init(gwi_store *store, const gwi_geometry *geometry, gwi_share share, void *memory,
+                   size_t memory_bytes);
+int gwi_store_attach(gwi_store *store, const gwi_geometry *geometry, void *memory,
+                     size_t memory_bytes);
+void gwi_store_fini(gwi_store *store); /* this view only; zeros and a second time are fine */
+
+/* Whether every word and slab keeps the rules, while nobody changes anything. */
+bool gwi_store_valid(const gwi_store *store);
+
+/* The latch of `key` has not come free for a while.  Returns 0 when it is worth another
+ * look, or an error, with which the walk ends. */
+typedef int gwi_stuck(void *ctx, int64_t key);
+
+/* What a worker walks with.  Private to it, but for its hand. */
+typedef struct gwi_walker {
+    gwi_hand *hand; /* borrowed; NULL: nobody else can be there */
+    gwi_stuck *stuck;
+    void *ctx;
+    unsigned grip; /* how many latches it takes at once; 0: as if new */
+    /* counted; read by anyone */
+    _Atomic uint64_t retries; /* reads that met a change */
+    _Atomic uint64_t waits;   /* latches that were not free */
+} gwi_walker;
+
+/* Read, add to or assign the vectors of `n` keys.  `values` holds them one after the other
+ * in the order of the keys. */
+int gwi_store_pull(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
+                   void *values);
+int gwi_store_push(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
+                   const void *values);
+int gwi_store_set(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
+                  const void *values);
+
+static inline bool gwi_store_latched(const gwi_store *store, int64_t key)
+{
+    return gwi_word_look(&store->words[key]) & GWI_WORD_LATCH;
+}
+
+static inline bool gwi_store_has(const gwi_store *store, int64_t key)
+{
+    return gwi_word_state(gwi_word_look(&store->words[key])) != GWI_ABSENT;
+}
+
+#endif

@@ -1,0 +1,354 @@
+/* worker.c - what a worker does: pull, push, set, its clock, and meeting the others. */
+#include "params/params.h"
+#include "base/error.h"
+#include "base/thread.h"
+#include "comm/mail.h"
+#include "comm/wait.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A latch that does not come free: its holder was interrupted by the kernel, or it died. */
+
+struct latch_wait {
+    gw_params *params;
+    int64_t key;
+};
+
+static int seat_rank(const gw_params *params, int seat)
+{
+    return params->ranks[seat / params->workers_each];
+}
+
+/* Whose hands the key is in. */
+static int holders(void *ctx, int *ret_ranks, int n_max)
+{
+    const struct latch_wait *lw = ctx;
+    int n = 0;
+
+    for (int s = 0; s < lw->params->n_seats; s++)
+        if (gwi_hand_holds(&lw->params->seats[s].hand, lw->key)) {
+            if (n < n_max)
+                ret_ranks[n] = seat_rank(lw->params, s);
+            n++;
+        }
+    return n;
+}
+
+/* Add to the sentence about a death what it means for the key. */
+static int explain_death(struct latch_wait *lw)
+{
+    const gwi_fabric *f = lw->params->world->fabric;
+    int ranks[64], n = holders(lw, ranks, 64);
+
+    for (int i = 0; i < n && i < 64; i++)
+        if (f->ops->fate(lw->params->world->fabric, ranks[i]) == GWI_DEAD)
+            return gwi_fail(GW_EPEER,
+                            "%s; rank %d died holding the latch of key %lld, whose vector may be "
+                            "half written",
+                            gw_last_error(), ranks[i], (long long)lw->key);
+    return GW_EPEER;
+}
+
+static int wait_for_latch(void *ctx, int64_t key)
+{
+    gw_worker *worker = ctx;
+    gw_params *params = worker->params;
+    struct latch_wait lw = {params, key};
+    char call[64];
+    int err = gwi_world_begin(params->world, GWI_OP_LATCH, -1);
+
+    if (err == GW_EPEER)
+        err = explain_death(&lw);
+    if (err < 0)
+        return err;
+    snprintf(call, sizeof call, "give back the latch of key %lld", (long long)key);
+    gwi_wait wait = {.world = params->world,
+                     .call = call,
+                     .lane = GWI_LANE_MAIL,
+                     .bell = &params->hall->bell,
+                     .polls = 1,
+                     .missing = holders,
+                     .ctx = &lw};
+    gwi_before_wait();
+    while (gwi_store_latched(&params->store, key) && err >= 0)
+        err = gwi_wait_pause(&wait);
+    gwi_after_wait();
+    gwi_wait_end(&wait);
+    if (err == GW_EPEER)
+        err = explain_death(&lw);
+    return gwi_world_end(params->world, err < 0 ? err : 0);
+}
+
+/* opening and closing */
+
+int gw_params_worker(gw_params *params, gw_worker **ret_worker)
+{
+    int err = gwi_params_check_process(params);
+    if (err < 0)
+        return err;
+    gw_worker *worker = calloc(1, sizeof *worker);
+    if (worker == NULL)
+        return gwi_fail(GW_ENOMEM, "a worker");
+
+    pthread_mutex_lock(&params->lock);
+    int number = params->n_given;
+    if (number < params->workers_each) {
+        *worker = (gw_worker){.params = params, .number = number};
+        int local_rank = params->world->fabric->place.local_rank;
+        worker->seat = &params->seats[local_rank * params->workers_each + number];
+        worker->walker = (gwi_walker){
+            .hand = &worker->seat->hand, .stuck = wait_for_latch, .ctx = worker};
+        params->workers[number] = worker;
+        params->n_given++;
+    }
+    pthread_mutex_unlock(&params->lock);
+
+    if (number == params->workers_each) {
+        free(worker);
+        return gwi_fail(GW_ESTATE,
+                        "this process has had its %d worker%s; open the parameters with more "
+                        "(workers=%d)",
+                        number, number == 1 ? "" : "s", number + 1);
+    }
+    *ret_worker = worker;
+    return 0;
+}
+
+uint64_t gwi_worker_counted(const gw_worker *worker, int what)
+{
+    const _Atomic uint64_t *counter = what == GWI_RETRIES ? &worker->walker.retries
+                                      : what == GWI_WAITS ? &worker->walker.waits
+                                                          : &worker->counted[what];
+
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static int everybody_is_there(const gw_params *params, uint64_t barriers);
+
+int gw_worker_close(gw_worker *worker)
+{
+    if (worker == NULL)
+        return 0;
+    gw_params *params = worker->params;
+    int err = gwi_params_check_process(params);
+    if (err < 0)
+        return err;
+
+    uint64_t barriers = atomic_load_explicit(&worker->seat->barriers, memory_order_relaxed);
+    pthread_mutex_lock(&params->lock);
+    for (int c = 0; c < GWI_N_COUNTED; c++)
+        params->counted[c] += gwi_worker_counted(worker, c);
+    params->workers[worker->number] = NULL;
+    pthread_mutex_unlock(&params->lock);
+    /* Somebody may wait for just this worker. */
+    atomic_store_explicit(&worker->seat->barriers, GWI_SEAT_GONE, memory_order_seq_cst);
+    if (everybody_is_there(params, barriers + 1))
+        gwi_bell_ring(&params->hall->bell);
+    free(worker);
+    return 0;
+}
+
+/* operations */
+
+static inline void count(gw_worker *worker, int what, uint64_t n)
+{
+    uint64_t old = atomic_load_explicit(&worker->counted[what], memory_order_relaxed);
+
+    atomic_store_explicit(&worker->counted[what], old + n, memory_order_relaxed);
+}
+
+static int wrong_number(const gw_params *params, gw_keys keys, const char *name, size_t n_values)
+{
+    uint64_t need = gwi_geometry_entries(&params->geometry, keys.key, keys.n);
+
+    if (n_values == need)
+        return gwi_fail(GW_EINVAL, "%s is NULL", name);
+    return gwi_fail(GW_EINVAL, "%s has %zu entries, but the vectors of these %zu keys have %llu",
+                    name, n_values, keys.n, (unsigned long long)need);
+}
+
+/* Refuse what cannot be done, before anything is. */
+static inline int check_call(const gw_worker *worker, gw_keys keys, const char *name,
+                             const void *values, size_t n_values)
+{
+    const gw_params *params = worker->params;
+    int err = gwi_params_check_process(params);
+
+    if (gwi_unlikely(err < 0))
+        return err;
+    err = gwi_params_check_keys(params, keys);
+    if (gwi_unlikely(err < 0))
+        return err;
+    if (gwi_unlikely(gwi_geometry_entries(&params->geometry, keys.key, keys.n) != n_values ||
+                     (values == NULL && n_values > 0)))
+        return wrong_number(params, keys, name, n_values);
+    return 0;
+}
+
+/* Everything is here, so everything is done at once. */
+static inline int finish_call(gw_worker *worker, int what, size_t n, int err, gw_ticket *ret_ticket)
+{
+    if (gwi_unlikely(err < 0))
+        return err;
+    count(worker, what, n);
+    count(worker, GWI_CALLS, 1);
+    if (ret_ticket != NULL)
+        ret_ticket->seq = -1;
+    return 0;
+}
+
+int gw_worker_pull(gw_worker *worker, gw_keys keys, void *values, size_t n_values,
+                   gw_ticket *ret_ticket)
+{
+    int err = check_call(worker, keys, "values", values, n_values);
+
+    if (gwi_likely(err == 0))
+        err = gwi_store_pull(&worker->params->store, &worker->walker, keys.key, keys.n, values);
+    return finish_call(worker, GWI_PULLED, keys.n, err, ret_ticket);
+}
+
+int gw_worker_push(gw_worker *worker, gw_keys keys, const void *values, size_t n_values,
+                   gw_ticket *ret_ticket)
+{
+    int err = check_call(worker, keys, "updates", values, n_values);
+
+    if (gwi_likely(err == 0))
+        err = gwi_store_push(&worker->params->store, &worker->walker, keys.key, keys.n, values);
+    return finish_call(worker, GWI_PUSHED, keys.n, err, ret_ticket);
+}
+
+int gw_worker_set(gw_worker *worker, gw_keys keys, const void *values, size_t n_values,
+                  gw_ticket *ret_ticket)
+{
+    int err = check_call(worker, keys, "values", values, n_values);
+
+    if (gwi_likely(err == 0))
+        err = gwi_store_set(&worker->params->store, &worker->walker, keys.key, keys.n, values);
+    return finish_call(worker, GWI_SET, keys.n, err, ret_ticket);
+}
+
+int gw_worker_wait(gw_worker *worker, gw_ticket ticket)
+{
+    int err = gwi_params_check_process(worker->params);
+
+    if (err == 0 && ticket.seq != -1)
+        err = gwi_fail(GW_EINVAL, "ticket %lld was not given by this worker",
+                       (long long)ticket.seq);
+    return err;
+}
+
+int gw_worker_wait_all(gw_worker *worker)
+{
+    return gwi_params_check_process(worker->params);
+}
+
+int gw_worker_is_local(gw_worker *worker, gw_keys keys, uint8_t *ret_local)
+{
+    int err = gwi_params_check_process(worker->params);
+
+    if (err == 0)
+        err = gwi_params_check_keys(worker->params, keys);
+    if (err < 0)
+        return err;
+    for (size_t i = 0; i < keys.n; i++)
+        ret_local[i] = gwi_store_has(&worker->params->store, keys.key[i]);
+    return 0;
+}
+
+/* clock and barrier */
+
+int gw_worker_advance_clock(gw_worker *worker)
+{
+    int err = gwi_params_check_process(worker->params);
+
+    if (err == 0)
+        atomic_store_explicit(&worker->seat->clock, gw_worker_clock(worker) + 1,
+                              memory_order_relaxed);
+    return err;
+}
+
+int64_t gw_worker_clock(const gw_worker *worker)
+{
+    return atomic_load_explicit(&worker->seat->clock, memory_order_relaxed);
+}
+
+static int has_come(const gw_params *params, int seat, uint64_t barriers)
+{
+    return atomic_load_explicit(&params->seats[seat].barriers, memory_order_seq_cst) >= barriers;
+}
+
+static int everybody_is_there(const gw_params *params, uint64_t barriers)
+{
+    for (int s = 0; s < params->n_seats; s++)
+        if (!has_come(params, s, barriers))
+            return 0;
+    return 1;
+}
+
+/* The processes some of whose workers are missing, once each. */
+static int missing(void *ctx, int *ret_ranks, int n_max)
+{
+    const gw_worker *worker = ctx;
+    const gw_params *params = worker->params;
+    uint64_t barriers = atomic_load_explicit(&worker->seat->barriers, memory_order_relaxed);
+    int n = 0, last = -1;
+
+    for (int s = 0; s < params->n_seats; s++)
+        if (!has_come(params, s, barriers) && s / params->workers_each != last) {
+            last = s / params->workers_each;
+            if (n < n_max)
+                ret_ranks[n] = params->ranks[last];
+            n++;
+        }
+    return n;
+}
+
+/* A process that has left will not come. */
+static int check_missing(gw_worker *worker, const char *call)
+{
+    int ranks[64], n = missing(worker, ranks, 64), err = 0;
+
+    for (int i = 0; i < n && i < 64 && err == 0; i++)
+        err = gwi_check_fate(worker->params->world, ranks[i], call);
+    return err;
+}
+
+static int meet(gw_worker *worker)
+{
+    gw_params *params = worker->params;
+    uint64_t barriers = atomic_load_explicit(&worker->seat->barriers, memory_order_relaxed);
+    gwi_wait wait = {.world = params->world,
+                     .call = "the workers' barrier",
+                     .lane = GWI_LANE_MAIL,
+                     .bell = &params->hall->bell,
+                     .missing = missing,
+                     .ctx = worker};
+    int err = 0;
+
+    if (!worker->in_barrier) {
+        /* All announce themselves before they look, in one order for all: the last one
+         * sees all, and rings. */
+        atomic_store_explicit(&worker->seat->barriers, ++barriers, memory_order_seq_cst);
+        if (everybody_is_there(params, barriers))
+            gwi_bell_ring(&params->hall->bell);
+    }
+    while (!everybody_is_there(params, barriers) && err >= 0) {
+        err = gwi_wait_pause(&wait);
+        if (err > 0 && (err = gwi_mail_progress(params->world)) >= 0)
+            err = check_missing(worker, wait.call);
+    }
+    gwi_wait_end(&wait);
+    worker->in_barrier = err < 0;
+    return err < 0 ? err : 0;
+}
+
+int gw_worker_barrier(gw_worker *worker)
+{
+    int err = gwi_params_check_process(worker->params);
+
+    if (err == 0)
+        err = gwi_world_begin(worker->params->world, GWI_OP_WORKERS_BARRIER, -1);
+    return err < 0 ? err : gwi_world_end(worker->params->world, meet(worker));
+}

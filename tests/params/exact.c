@@ -1,0 +1,380 @@
+/* exact.c - totals are exact, vectors whole, and own writes seen, whoever else is at work.
+ *
+ *     exact -n 2 -t 4 [--seconds 60] [--seed 1] [--zipf] [--f64]     2 processes of 4 threads
+ *
+ * Keys have lengths of their own and are of three kinds, by number modulo 3:
+ *
+ *     pushed   by all workers; each counts what it has pushed, and in the end the sum is there
+ *     set      by all workers, each with values of its own; in the end one has the last word
+ *     owned    written by one worker, both ways, which always knows what must be there
+ *
+ * All entries of a vector are equal, whatever is written, so one that is read in part shows.
+ * Values are whole numbers that either type holds exactly.                              */
+#include "base/error.h"
+#include "base/option.h"
+#include "fabric/processes_test.h"
+#include "params/params.h"
+
+#include <getopt.h>
+#include <sys/mman.h>
+
+#define OF_A_KIND 200 /* keys */
+#define N_KEYS (3 * OF_A_KIND)
+#define BATCH 48
+#define LONGEST 257
+#define MAX_WORKERS 16
+#define SET_TURNS 1000000 /* values that a worker sets before it begins again; 2^24 / 16 */
+
+enum { PUSHED, ASSIGNED, OWNED };
+
+static struct {
+    int n, threads, seconds, seed, zipf, f64;
+} args = {.n = 1, .threads = 1, .seconds = 60, .seed = 1};
+
+/* Shared by all processes; written by the workers at the end. */
+static struct {
+    _Atomic int64_t pushed[OF_A_KIND];                /* in all */
+    _Atomic int64_t assigned[MAX_WORKERS][OF_A_KIND]; /* by each worker last; 0: never */
+    _Atomic int64_t n_keys;                           /* of all calls */
+} * totals;
+
+static int n_workers;
+static int64_t lengths[N_KEYS];
+static double share_below[OF_A_KIND]; /* Zipf: how often a key or one before it is drawn */
+
+struct context {
+    gw_params *params;
+    gw_worker *worker;
+    int number;
+    gwi_random random;
+    int64_t pushed[OF_A_KIND], assigned[OF_A_KIND], owned[OF_A_KIND]; /* what must be there */
+    int64_t n_turns;
+    int64_t keys[BATCH], values[BATCH];
+    size_t n, n_entries;
+    unsigned char row[BATCH * LONGEST * sizeof(double)];
+};
+
+#define EXPECT(condition, text, ...)                                                            \
+    do {                                                                                        \
+        if (!(condition)) {                                                                     \
+            fprintf(stderr, "%s:%d: worker %d: " text " (seed %d; last error: %s)\n", __FILE__, \
+                    __LINE__, c->number, __VA_ARGS__, args.seed, gw_last_error());              \
+            fflush(stderr);                                                                     \
+            _exit(1);                                                                           \
+        }                                                                                       \
+    } while (0)
+
+/* drawing */
+
+static void prepare(void)
+{
+    double sum = 0;
+
+    /* Short ones, long ones, and those about a cache line. */
+    for (int key = 0; key < N_KEYS; key++)
+        lengths[key] = key % 7 == 0 ? LONGEST - key % 11 : 1 + key * 5 % 40;
+    for (int i = 0; i < OF_A_KIND; i++)
+        sum += 1.0 / (i + 1);
+    for (int i = 0; i < OF_A_KIND; i++)
+        share_below[i] = (i > 0 ? share_below[i - 1] : 0) + 1.0 / (i + 1) / sum;
+}
+
+static int draw_index(gwi_random *random)
+{
+    int low = 0, high = OF_A_KIND - 1;
+
+    if (!args.zipf)
+        return (int)gwi_random_below(random, OF_A_KIND);
+    double at = gwi_random_double(random);
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (share_below[middle] > at)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* One of its own keys, in the same distribution. */
+static int draw_owned(struct context *c)
+{
+    int i = draw_index(&c->random) / n_workers * n_workers + c->number;
+
+    return i < OF_A_KIND ? i : c->number;
+}
+
+/* Some keys that this worker may push to, set, or (kind -1) pull. */
+static void draw_batch(struct context *c, int kind)
+{
+    c->n = gwi_random_below(&c->random, BATCH + 1);
+    c->n_entries = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        uint64_t which = gwi_random_below(&c->random, 3);
+        int of_kind = kind < 0 ? (int)which : which == 0 ? OWNED : kind;
+        int index = of_kind == OWNED && (kind >= 0 || gwi_random_below(&c->random, 2))
+                        ? draw_owned(c)
+                        : draw_index(&c->random);
+        c->keys[i] = 3 * index + of_kind;
+        c->n_entries += (size_t)lengths[c->keys[i]];
+    }
+}
+
+/* vectors of equal entries */
+
+static void fill(struct context *c, size_t at, size_t n, int64_t value)
+{
+    for (size_t i = at; i < at + n; i++)
+        if (args.f64)
+            ((double *)(void *)c->row)[i] = (double)value;
+        else
+            ((float *)(void *)c->row)[i] = (float)value;
+}
+
+static double entry(const struct context *c, size_t at)
+{
+    return args.f64 ? ((const double *)(const void *)c->row)[at]
+                    : (double)((const float *)(const void *)c->row)[at];
+}
+
+/* The value of a vector that must be whole. */
+static int64_t value_at(struct context *c, size_t at, int64_t key)
+{
+    double value = entry(c, at);
+
+    for (size_t i = 1; i < (size_t)lengths[key]; i++)
+        EXPECT(entry(c, at + i) == value,
+               "key %lld was read in part: entry 0 is %g, entry %zu is %g", (long long)key, value,
+               i, entry(c, at + i));
+    EXPECT(value == (double)(int64_t)value, "key %lld is %g", (long long)key, value);
+    return (int64_t)value;
+}
+
+/* calls */
+
+static gw_keys keys_of(const struct context *c)
+{
+    return (gw_keys){c->keys, c->n};
+}
+
+static void push(struct context *c)
+{
+    size_t at = 0;
+
+    draw_batch(c, PUSHED);
+    for (size_t i = 0; i < c->n; i++) {
+        int64_t value = (int64_t)gwi_random_below(&c->random, 7) - 3, key = c->keys[i];
+        *(key % 3 == PUSHED ? &c->pushed[key / 3] : &c->owned[key / 3]) += value;
+        fill(c, at, (size_t)lengths[key], value);
+        at += (size_t)lengths[key];
+    }
+    EXPECT(gw_worker_push(c->worker, keys_of(c), c->row, c->n_entries, NULL) == 0, "%s", "push");
+}
+
+/* Never the same value twice in a row, and never that of another worker. */
+static int64_t next_value(struct context *c)
+{
+    c->n_turns = c->n_turns % SET_TURNS + 1;
+    return c->n_turns * n_workers + c->number;
+}
+
+static void set(struct context *c)
+{
+    size_t at = 0;
+
+    draw_batch(c, ASSIGNED);
+    for (size_t i = 0; i < c->n; i++) {
+        int64_t value = next_value(c), key = c->keys[i];
+        *(key % 3 == ASSIGNED ? &c->assigned[key / 3] : &c->owned[key / 3]) = value;
+        fill(c, at, (size_t)lengths[key], value);
+        at += (size_t)lengths[key];
+    }
+    EXPECT(gw_worker_set(c->worker, keys_of(c), c->row, c->n_entries, NULL) == 0, "%s", "set");
+}
+
+static void pull(struct context *c)
+{
+    size_t at = 0;
+
+    draw_batch(c, -1);
+    EXPECT(gw_worker_pull(c->worker, keys_of(c), c->row, c->n_entries, NULL) == 0, "%s", "pull");
+    for (size_t i = 0; i < c->n; i++) {
+        int64_t key = c->keys[i], value = value_at(c, at, key);
+        at += (size_t)lengths[key];
+        if (key % 3 == OWNED && key / 3 % n_workers == c->number)
+            EXPECT(value == c->owned[key / 3], "own key %lld is %lld, not %lld", (long long)key,
+                   (long long)value, (long long)c->owned[key / 3]);
+        if (key % 3 == ASSIGNED && value != 0)
+            EXPECT(value >= n_workers && value / n_workers <= SET_TURNS,
+                   "key %lld is %lld, which nobody set", (long long)key, (long long)value);
+        if (key % 3 == ASSIGNED && c->assigned[key / 3] != 0)
+            EXPECT(value != 0, "key %lld is as if never set", (long long)key);
+    }
+}
+
+/* the end */
+
+static void meet(struct context *c)
+{
+    EXPECT(gw_worker_barrier(c->worker) == 0, "%s", "barrier");
+}
+
+static int64_t read_one(struct context *c, int64_t key)
+{
+    EXPECT(gw_worker_pull(c->worker, (gw_keys){&key, 1}, c->row, (size_t)lengths[key], NULL) == 0,
+           "%s", "pull");
+    return value_at(c, 0, key);
+}
+
+static void check_assigned(struct context *c, int index)
+{
+    int64_t value = read_one(c, 3 * index + ASSIGNED);
+    int found = 0, never = 1;
+
+    for (int w = 0; w < n_workers; w++) {
+        found |= totals->assigned[w][index] == value;
+        never &= totals->assigned[w][index] == 0;
+    }
+    EXPECT(found || (never && value == 0), "key %d is %lld, which nobody set last",
+           3 * index + ASSIGNED, (long long)value);
+}
+
+static void check_end(struct context *c)
+{
+    for (int i = 0; i < OF_A_KIND; i++) {
+        totals->pushed[i] += c->pushed[i];
+        totals->assigned[c->number][i] = c->assigned[i];
+    }
+    meet(c);
+    for (int i = 0; i < OF_A_KIND; i++) {
+        int64_t value = read_one(c, 3 * i + PUSHED);
+        EXPECT(value == totals->pushed[i], "key %d is %lld, but %lld were pushed", 3 * i + PUSHED,
+               (long long)value, (long long)totals->pushed[i]);
+        check_assigned(c, i);
+        if (i % n_workers == c->number)
+            EXPECT(read_one(c, 3 * i + OWNED) == c->owned[i], "own key %d is not %lld",
+                   3 * i + OWNED, (long long)c->owned[i]);
+    }
+    if (c->number == 0)
+        EXPECT(gwi_store_valid(&c->params->store), "%s", "the store breaks its rules");
+    meet(c);
+}
+
+static void *work(void *arg)
+{
+    struct context *c = arg;
+    int64_t limit = gwi_deadline_ns(args.seconds * GWI_SECOND), n_keys = 0;
+
+    meet(c);
+    for (int i = 0; i % 64 != 0 || gwi_now_ns() < limit; i++) {
+        uint64_t what = gwi_random_below(&c->random, 8);
+        if (what < 3)
+            push(c);
+        else if (what == 3)
+            set(c);
+        else
+            pull(c);
+        n_keys += (int64_t)c->n;
+    }
+    totals->n_keys += n_keys;
+    meet(c);
+    check_end(c);
+    return NULL;
+}
+
+/* starting */
+
+static gw_params *open_params(gw_world *world)
+{
+    gw_params_options opt = GW_PARAMS_OPTIONS_INIT;
+    gw_params *params;
+
+    opt.num_keys = N_KEYS;
+    opt.lengths = lengths;
+    opt.n_lengths = N_KEYS;
+    opt.dtype = args.f64 ? GW_F64 : GW_F32;
+    opt.workers = args.threads;
+    REQUIRE(gw_params_open(world, &opt, &params) == 0);
+    return params;
+}
+
+static void one_process(const struct processes *all, int rank)
+{
+    gw_world_options options = GW_WORLD_OPTIONS_INIT;
+    struct context *contexts = calloc((size_t)args.threads, sizeof *contexts);
+    pthread_t threads[MAX_WORKERS];
+    gw_world *world;
+
+    alarm((unsigned)args.seconds + 120);
+    options.rank = rank;
+    options.size = all->n;
+    options.job = all->job;
+    options.timeout_s = 60;
+    REQUIRE(contexts != NULL && gw_world_join(&options, &world) == 0);
+    gw_params *params = open_params(world);
+    for (int t = 0; t < args.threads; t++) {
+        struct context *c = &contexts[t];
+        c->params = params;
+        c->number = rank * args.threads + t;
+        gwi_random_init(&c->random, (uint64_t)args.seed, (uint64_t)c->number);
+        REQUIRE(gw_params_worker(params, &c->worker) == 0);
+        REQUIRE(pthread_create(&threads[t], NULL, work, c) == 0);
+    }
+    for (int t = 0; t < args.threads; t++)
+        pthread_join(threads[t], NULL);
+    REQUIRE(gw_params_close(params) == 0);
+    gw_world_close(world);
+    free(contexts);
+}
+
+static int parse_args(int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"seconds", required_argument, NULL, 's'},
+        {"seed", required_argument, NULL, 'r'},
+        {"zipf", no_argument, &args.zipf, 1},
+        {"f64", no_argument, &args.f64, 1},
+        {NULL, 0, NULL, 0},
+    };
+    int key, err = 0;
+
+    while (err >= 0 && (key = getopt_long(argc, argv, "n:t:", options, NULL)) != -1)
+        err = key == 'n'   ? gwi_parse_int("-n", optarg, 1, MAX_WORKERS, &args.n)
+              : key == 't' ? gwi_parse_int("-t", optarg, 1, MAX_WORKERS, &args.threads)
+              : key == 's' ? gwi_parse_int("--seconds", optarg, 1, 100000, &args.seconds)
+              : key == 'r' ? gwi_parse_int("--seed", optarg, 0, 1000000000, &args.seed)
+              : key == 0   ? 0
+                           : gwi_fail(GW_EINVAL, "see the head of exact.c");
+    if (err >= 0 && args.n * args.threads > MAX_WORKERS)
+        err = gwi_fail(GW_EINVAL, "at most %d workers in all", MAX_WORKERS);
+    return err < 0 || optind < argc ? GW_EINVAL : 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct processes all;
+    int n_failed = 0;
+
+    if (parse_args(argc, argv) < 0) {
+        fprintf(stderr,
+                "usage: %s [-n processes] [-t threads] [--seconds s] [--seed s] [--zipf] [--f64]\n"
+                "%s\n",
+                argv[0], gw_last_error());
+        return 2;
+    }
+    n_workers = args.n * args.threads;
+    prepare();
+    totals = mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (totals == MAP_FAILED)
+        return 2;
+    start_processes(&all, args.n, one_process);
+    wait_for_processes(&all);
+    for (int rank = 0; rank < all.n; rank++)
+        n_failed += all.statuses[rank] != 0;
+    printf("%d processes x %d threads, %s keys, %s, seed %d: %.1f million keys a second\n", args.n,
+           args.threads, args.zipf ? "Zipf" : "uniform", args.f64 ? "f64" : "f32", args.seed,
+           (double)totals->n_keys / 1e6 / args.seconds);
+    if (totals->n_keys == 0)
+        n_failed++;
+    return n_failed > 0;
+}
