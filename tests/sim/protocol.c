@@ -9,13 +9,15 @@
  * done to it.
  *
  * What a key holds tells its story.  Short keys are only added to, and must hold the sum.  Long
- * ones have an entry for the last set, and two for each worker: how many of its additions
- * since then are in, and the sum of their numbers; so a value tells exactly which ones.
+ * ones are as tests/params/checker.h has it: two entries for each worker, how many of its
+ * additions since the last set are in, and the sum of their numbers; and the number of that
+ * set.  So a value tells exactly which ones.
  *
  * The promises are those of the design, by number:
  *   P1  nothing lost, nothing twice            P4  (bad calls: not here)
  *   P2  one owner, or on the way to one        P5  everything ends
- *   P3  own writes seen, in order; all copies equal when everybody has met
+ *   P3  own writes seen, in order; all copies equal when everybody has met; without replicas,
+ *       the history of each long key is sequentially consistent
  *
  * In some jobs, with --stall in all, a node does nothing for up to two seconds; then the others
  * may wait, and nothing else.  In the others no operation takes longer than half a second.
@@ -25,6 +27,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "fabric/sim/sim.h"
+#include "params/checker.h"
 #include "params/node.h"
 
 #include <getopt.h>
@@ -50,6 +53,14 @@ struct deeds {
     uint32_t before_set;   /* pushes before that */
 };
 
+/* What was done to a long key, in the order of the calls. */
+struct event {
+    int worker;
+    gwi_access access;
+    int64_t id;     /* of a set */
+    double *vector; /* that a pull got; NULL: not yet */
+};
+
 /* One operation that is under way, or was just done. */
 struct op {
     int used;
@@ -60,6 +71,7 @@ struct op {
     int64_t keys[MAX_BATCH];
     double values[MAX_BATCH * MAX_LENGTH];
     struct deeds then[MAX_BATCH]; /* when it was started, of this worker */
+    size_t event[MAX_BATCH];      /* in the key's list */
 };
 
 enum wait { NONE, OP, ALL, SYNC, BARRIER };
@@ -93,6 +105,8 @@ struct job {
     int64_t lengths[MAX_KEYS];
     struct rank ranks[MAX_NODES];
     struct deeds deeds[MAX_KEYS][MAX_ALL];
+    struct event *events[MAX_KEYS];
+    size_t n_events[MAX_KEYS];
     double sums[MAX_KEYS];      /* of the short ones */
     uint32_t n_sets[MAX_KEYS];  /* ids given out */
     int setter[MAX_KEYS][4096]; /* by id */
@@ -136,14 +150,15 @@ static int is_long(const struct job *job, int64_t key)
 static int check_story(struct job *job, int64_t key, const double *value, int worker,
                        const struct deeds *mine)
 {
-    uint32_t set = (uint32_t)value[0];
+    double last_set = value[2 * job->n_all];
+    uint32_t set = (uint32_t)last_set;
 
-    if (value[0] < 0 || value[0] != set || set > job->n_sets[key])
-        FAIL(job, "P1: key %lld holds %g where the id of a set should be", (long long)key, value[0]);
+    if (last_set < 0 || last_set != set || set > job->n_sets[key])
+        FAIL(job, "P1: key %lld holds %g where the id of a set should be", (long long)key, last_set);
     int setter = set == 0 ? -1 : job->setter[key][set];
     for (int w = 0; w < job->n_all; w++) {
         const struct deeds *d = w == worker ? mine : &job->deeds[key][w];
-        double count = value[1 + 2 * w], sum = value[2 + 2 * w];
+        double count = value[2 * w], sum = value[2 * w + 1];
         double last = count == 0 ? 0 : (sum + count * (count - 1) / 2) / count;
         if (count < 0 || count != floor(count) || last != floor(last) || last > d->pushes ||
             count > last || (count == 0 && sum != 0))
@@ -165,6 +180,48 @@ static int check_story(struct job *job, int64_t key, const double *value, int wo
     return 0;
 }
 
+static size_t note_event(struct job *job, int64_t key, int worker, gwi_access access)
+{
+    size_t n = job->n_events[key]++;
+
+    if ((n & (n - 1)) == 0)
+        job->events[key] = realloc(job->events[key], (n == 0 ? 1 : 2 * n) * sizeof(struct event));
+    job->events[key][n] = (struct event){worker, access, job->n_sets[key], NULL};
+    return n;
+}
+
+/* Without replicas there is one order that explains what everybody saw. */
+static int check_history(struct job *job, int64_t key)
+{
+    struct history *h = history_new(job->n_all);
+    char reason[256];
+
+    for (size_t i = 0; i < job->n_events[key]; i++) {
+        const struct event *e = &job->events[key][i];
+        if (e->access == GWI_PUSH)
+            history_add_push(h, e->worker);
+        else if (e->access == GWI_ASSIGN_VALUES)
+            history_add_set(h, e->worker, e->id);
+        else
+            history_add_pull(h, e->worker, e->vector);
+    }
+    bool consistent = history_check(h, reason, sizeof reason);
+    history_free(h);
+    if (!consistent)
+        FAIL(job, "P3: no order explains the history of key %lld: %s", (long long)key, reason);
+    return 0;
+}
+
+static int check_histories(struct job *job)
+{
+    if (job->technique != GWI_TECHNIQUE_STATIC && job->technique != GWI_TECHNIQUE_RELOCATION)
+        return 0;
+    for (int64_t key = 0; key < job->n_keys; key++)
+        if (is_long(job, key) && check_history(job, key) < 0)
+            return -1;
+    return 0;
+}
+
 static int check_pulled(struct rank *r, struct worker *w, const struct op *op)
 {
     const double *at = op->values;
@@ -173,6 +230,12 @@ static int check_pulled(struct rank *r, struct worker *w, const struct op *op)
         if (is_long(r->job, op->keys[i]) &&
             check_story(r->job, op->keys[i], at, w->id, &op->then[i]) < 0)
             return -1;
+        if (is_long(r->job, op->keys[i])) {
+            size_t n_bytes = (size_t)r->job->lengths[op->keys[i]] * sizeof *at;
+            double *kept = malloc(n_bytes);
+            memcpy(kept, at, n_bytes);
+            r->job->events[op->keys[i]][op->event[i]].vector = kept;
+        }
         for (int64_t e = 1; !is_long(r->job, op->keys[i]) && e < r->job->lengths[op->keys[i]]; e++)
             if (at[e] != at[0])
                 FAIL(r->job, "P1: key %lld is torn: %g and %g", (long long)op->keys[i], at[0], at[e]);
@@ -275,9 +338,7 @@ static void fill_push(struct job *job, struct worker *w, int64_t key, double *va
 
     d->pushes++;
     if (is_long(job, key)) {
-        memset(values, 0, (size_t)job->lengths[key] * sizeof *values);
-        values[1 + 2 * w->id] = 1;
-        values[2 + 2 * w->id] = d->pushes;
+        history_push_vector(job->n_all, w->id, d->pushes, values);
         return;
     }
     double amount = (double)(1 + (d->pushes * 7 + (unsigned)w->id) % 16);
@@ -293,8 +354,7 @@ static void fill_set(struct job *job, struct worker *w, int64_t key, double *val
     d->last_set = ++job->n_sets[key];
     d->before_set = d->pushes;
     job->setter[key][d->last_set] = w->id;
-    memset(values, 0, (size_t)job->lengths[key] * sizeof *values);
-    values[0] = d->last_set;
+    history_set_vector(job->n_all, d->last_set, values);
 }
 
 static void note_wait(struct worker *w, struct op *op, int wait_now)
@@ -333,6 +393,7 @@ static int start_access(struct rank *r, struct worker *w, int w_local, struct op
             fill_push(job, w, key, at);
         else
             fill_set(job, w, key, at);
+        op->event[op->n] = note_event(job, key, w->id, op->access);
         op->keys[op->n++] = key;
         at += job->lengths[key];
     }
@@ -566,6 +627,11 @@ static void free_job(struct job *job)
 {
     for (int n = 0; n < job->nodes; n++)
         gwi_node_free(job->ranks[n].node);
+    for (int k = 0; k < job->n_keys; k++) {
+        for (size_t i = 0; i < job->n_events[k]; i++)
+            free(job->events[k][i].vector);
+        free(job->events[k]);
+    }
     gwi_geometry_fini(&job->geometry);
 }
 
@@ -589,7 +655,8 @@ static int run_seed(struct job *job, uint64_t seed, FILE *trace, char *ret_sente
         snprintf(ret_sentence, room, "P5: %s", gw_last_error());
     else if (err < 0)
         snprintf(ret_sentence, room, "%s", gw_last_error());
-    if (err == 0 && (check_owners(job, 1) < 0 || check_copies(job) < 0)) {
+    if (err == 0 &&
+        (check_owners(job, 1) < 0 || check_copies(job) < 0 || check_histories(job) < 0)) {
         err = -1;
         snprintf(ret_sentence, room, "at the end: %s", job->failure);
     }
