@@ -275,7 +275,7 @@ class Stage:
 
 
 STAGES = [
-    Stage(unit, "C unit tests, as released", 300),
+    Stage(unit, "C unit tests, as released", 420),
     Stage(asan, "C unit tests under ASan and UBSan", 360),
     Stage(tsan, "C unit tests under TSan", 480),
     Stage(warnings, "gcc and clang, warnings are errors", 180),

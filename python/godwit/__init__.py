@@ -12,6 +12,11 @@
 Run it alone, or as four processes with `godwit run -n 4 program.py`.
 `godwit check` says whether jobs can run on this machine.
 
+Parameters are keyed vectors that all processes read and change:
+
+    kv = godwit.Parameters(num_keys=1000, lengths=64)
+    worker = kv.worker()
+
 The names of godwit.comm (COMM_WORLD, JoinDummies, MPI_SUM...) are here too; they
 need PyTorch, which is imported when one of them is first used.
 """
@@ -27,11 +32,13 @@ from ._native import (
     NotNow,
     OutOfMemory,
     OutOfRange,
+    Parameters,
     RankLost,
     RanksDisagree,
     SystemFailure,
     TimedOut,
     Unsupported,
+    Worker,
     World,
     WrongState,
 )
@@ -48,11 +55,13 @@ __all__ = [
     "NotNow",
     "OutOfMemory",
     "OutOfRange",
+    "Parameters",
     "RankLost",
     "RanksDisagree",
     "SystemFailure",
     "TimedOut",
     "Unsupported",
+    "Worker",
     "World",
     "WrongState",
     "__version__",

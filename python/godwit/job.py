@@ -94,6 +94,11 @@ def world() -> World:
     return joined
 
 
+def current() -> World:
+    """The same, but a process that has not joined a job yet does so now."""
+    return init() if _world is None else world()
+
+
 def barrier() -> None:
     """Return when every process of the job has called it."""
     _joined().barrier()

@@ -2,20 +2,23 @@
 #include "base/pages.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
 
+#define NICE 5
+
 static void *run(void *arg)
 {
     gwi_pages *pages = arg;
-    struct sched_param none = {0};
 
-    /* For this thread alone.  Where it is not allowed we go on as we are. */
-    sched_setscheduler(0, SCHED_IDLE, &none);
+    /* For this thread alone.  A little less important than the program, but no more: it holds
+     * locks on pages while it works, for which workers wait. */
+    setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
     for (size_t at = 0; at < pages->n_bytes; at += GWI_HUGE_PAGE) {
         if (atomic_load_explicit(&pages->stop, memory_order_relaxed))
             break;

@@ -3,7 +3,7 @@
  * Random access to much memory is slow with pages of 4 KiB, because the processor keeps
  * looking up where they are.  Shared memory gets huge pages by default on few systems, but
  * Linux from 6.1 puts pages together on request.  That takes seconds for a gigabyte, so a
- * thread does it that runs only when a processor has nothing else to do.
+ * thread does it, a little less important than others.
  *
  * Where the system does not want to, nothing happens.
  *

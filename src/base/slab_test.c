@@ -95,6 +95,21 @@ static void blocks_follow_each_other_and_fill_the_memory(void **state)
     }
 }
 
+static void free_blocks_are_those_that_were_given_back_or_never_out(void **state)
+{
+    (void)state;
+    uint64_t bits[3] = {0};
+
+    make_slab(8, 130);
+    for (uint32_t i = 0; i < 70; i++)
+        take();
+    gwi_slab_free(&slab, 3);
+    gwi_slab_free(&slab, 64);
+    gwi_slab_mark_free(&slab, bits);
+    for (uint32_t i = 0; i < 130; i++)
+        assert_int_equal(bits[i / 64] >> i % 64 & 1, i == 3 || i == 64 || i >= 70);
+}
+
 static void a_full_slab_refuses_until_a_block_comes_back(void **state)
 {
     (void)state;
@@ -768,6 +783,7 @@ static void stepping_needs_another_processor(void **state)
 GWI_TESTS(TEST(the_first_blocks_come_in_order), TEST(blocks_follow_each_other_and_fill_the_memory),
           TEST(a_full_slab_refuses_until_a_block_comes_back),
           TEST(freed_blocks_are_used_before_fresh_ones),
+          TEST(free_blocks_are_those_that_were_given_back_or_never_out),
           TEST(a_random_life_leaves_each_block_with_one_owner), TEST(the_tag_may_wrap_around),
           TEST(a_slab_that_cannot_be_is_refused), TEST(processes_use_it_at_different_addresses),
           TEST(a_stranger_is_not_attached_to), TEST(a_broken_slab_is_not_valid),

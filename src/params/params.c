@@ -149,8 +149,10 @@ static int open_on(gw_params *params, const gw_params_options *opt, gw_comm *com
     if (err == 0)
         err = gwi_geometry_init(&params->geometry, opt->num_keys, opt->lengths, opt->n_lengths,
                                 opt->dtype);
-    struct card card = {err == 0, opt->num_keys, (int64_t)params->geometry.hash, (int64_t)opt->dtype,
-                        opt->workers};
+    struct card card = {0};
+    if (err == 0)
+        card = (struct card){1, opt->num_keys, (int64_t)params->geometry.hash, (int64_t)opt->dtype,
+                             opt->workers};
     err = agree(comm, &card, err);
     if (err < 0)
         goto fini_geometry;

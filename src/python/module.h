@@ -24,7 +24,7 @@
 typedef struct gwi_state {
     gwi_errors errors;
     gwi_intake_state intake;
-    PyObject *world_type, *comm_type, *request_type;
+    PyObject *world_type, *comm_type, *request_type, *parameters_type, *worker_type;
 } gwi_state;
 
 typedef struct gwi_part {
@@ -38,6 +38,8 @@ extern const gwi_part gwi_errors_part;
 extern const gwi_part gwi_intake_part;
 extern const gwi_part gwi_world_part;
 extern const gwi_part gwi_comm_part;
+extern const gwi_part gwi_params_part;
+extern const gwi_part gwi_worker_part;
 extern const gwi_part gwi_launch_part;
 extern const gwi_part gwi_jobs_part;
 extern const gwi_part gwi_probe_part;

@@ -133,19 +133,19 @@ int gwi_refuse_dtype(const gwi_state *state, const gwi_layout *layout, const gwi
 {
     char allowed[GWI_N_DTYPES * 16] = "";
     size_t used = 0;
-    const char *first = NULL;
+    const char *widest = NULL;
 
     for (int i = 0; i < GWI_N_DTYPES; i++) {
         if ((need->dtypes & GWI_DTYPE_BIT(i)) == 0)
             continue;
         used += (size_t)snprintf(allowed + used, sizeof allowed - used, "%s%s",
-                                 first != NULL ? " or " : "", gwi_dtype_table[i].name);
-        first = first != NULL ? first : gwi_dtype_table[i].name;
+                                 widest != NULL ? " or " : "", gwi_dtype_table[i].name);
+        widest = gwi_dtype_table[i].name;
     }
     return gwi_refuse(state, GW_ETYPE, need,
                       "its entries are %s and must be %s; convert it with .to(torch.%s) or "
                       ".astype('%s')",
-                      gwi_dtype_table[layout->dtype].name, allowed, first, first);
+                      gwi_dtype_table[layout->dtype].name, allowed, widest, widest);
 }
 
 int gwi_refuse_device(const gwi_state *state, PyObject *object, int dl_device, const gwi_need *need)

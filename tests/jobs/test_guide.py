@@ -46,8 +46,9 @@ def examples(page: str) -> list[Example]:
     return found
 
 
-GUIDE, README = examples("docs/comm.md"), examples("README.md")
-ALL = list({(example.text, example.output): example for example in README + GUIDE}.values())  # what is on both pages, once
+PAGES = ("docs/comm.md", "docs/params.md", "README.md")
+FOUND = {page: examples(page) for page in PAGES}
+ALL = list({(example.text, example.output): example for page in reversed(PAGES) for example in FOUND[page]}.values())  # what is on both pages, once
 EXAMPLES = [example for example in ALL if example.command[0] == "godwit"]
 MPI_EXAMPLES = [example for example in ALL if example.command[0] == "mpirun"]
 
@@ -66,11 +67,11 @@ def assert_as_shown(example: Example, done: subprocess.CompletedProcess[str]) ->
 
 def test_the_pages_have_programs():
     """Not one block of Python is there only to be looked at, except the README's first, which other tests run."""
-    untested = [text for page in ("docs/comm.md", "README.md")
+    untested = [text for page in PAGES
                 for language, text in BLOCK.findall((ROOT / page).read_text())
                 if language == "python" and COMMAND.match(text) is None]
     assert [text.partition("\n")[0] for text in untested] == ["# hello.py"]
-    assert len(GUIDE) > 8 and len(README) > 0
+    assert [len(FOUND[page]) > least for page, least in zip(PAGES, (8, 4, 1))] == [True] * 3
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=names(EXAMPLES))

@@ -142,6 +142,43 @@ def test_an_unfinished_send_keeps_the_memory_it_reads(program):
     assert out == "True\n"
 
 
+def test_a_result_may_be_changed_in_place_before_a_graph_is_made_of_its_derivative(program):
+    program.run("""
+        import torch
+        from godwit.comm import COMM_WORLD as comm
+        for n in (1, 100_000):
+            x = torch.ones(n, requires_grad=True)
+            y = comm.Allreduce(x)
+            y *= 3
+            loss = (y * y).sum()
+            for _ in range(2):
+                first, = torch.autograd.grad(loss, x, create_graph=True)
+            second, = torch.autograd.grad(first.sum(), x)
+            assert first.eq(18).all() and second.eq(18).all()
+    """)
+
+
+def test_the_graph_does_not_keep_a_large_result(program):
+    program.run("""
+        import torch
+        from godwit.comm import COMM_WORLD as comm
+        y = comm.Allreduce(torch.ones(100_000, requires_grad=True))
+        mark, = y.grad_fn.saved_tensors
+        assert mark.numel() == 0 and mark.grad_fn is y.grad_fn
+    """)
+
+
+def test_a_gradient_that_is_not_dense_is_summed_and_left_as_it_is(program):
+    program.run("""
+        import torch
+        from godwit.comm import COMM_WORLD as comm
+        x = torch.ones(3, requires_grad=True)
+        one = torch.ones(())
+        comm.Allreduce(x).backward(one.expand(3))
+        assert x.grad.eq(1).all() and x.grad.is_contiguous() and one == 1
+    """)
+
+
 def test_a_wait_that_timed_out_can_be_repeated(program):
     out = program.run("""
         import torch

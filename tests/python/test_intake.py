@@ -413,7 +413,7 @@ def test_read_only_and_copied_dlpack_memory_cannot_be_written_to():
 @needs_torch
 @needs_numpy
 def test_a_dtype_that_is_not_allowed_is_named_with_those_that_are(as_tensor):
-    words = r"float32 and must be int32 or int64; .*torch\.int32.*astype\('int32'\)"
+    words = r"float32 and must be int32 or int64; .*torch\.int64.*astype\('int64'\)"
     for thing in (as_tensor(torch.ones(3)), np.ones(3, "f4")):
         refused(thing, godwit.InvalidType, words, dtypes=["int64", "int32"])
         assert describe(thing, dtypes=["float32"])["dtype"] == "float32"

@@ -63,12 +63,12 @@ def _flag(x: Tensor) -> int:
 # ---- the same shape on all ranks -------------------------------------------------------------
 
 
-def allreduce(comm: Group, x: Tensor, op: int) -> Tensor:
+def allreduce(comm: Group, x: Tensor, op: int = MPI_SUM) -> Tensor:
     # The one that is called most, so some calls are written out: the decorator's, dense(), _flag().
     if is_compiling() or not isinstance(x, Tensor):
         return _call_otherwise(allreduce, comm, x, op)
     raw = x if x.is_contiguous() and not x.is_conj() and not x.is_neg() else dense(x)
-    out = empty_like(raw)
+    out = empty_like(raw) if raw is x else raw  # a copy can be overwritten
     if not is_grad_enabled():
         comm._open().call(ALLREDUCE, op, 0, ABSTAINS, raw, out)
         return out
@@ -76,12 +76,8 @@ def allreduce(comm: Group, x: Tensor, op: int) -> Tensor:
     if not flags & NEEDS:
         return out
     if op == MPI_SUM:
-        return attach(comm, _sum_back, out, flags, x)
+        return attach(comm, allreduce, out, flags, x)
     return attach(comm, _back(_allreduce_back, op), out, flags, x, _SAVES.get(op, 0))
-
-
-def _sum_back(comm: Group, grad: Tensor) -> Tensor:
-    return allreduce(comm, grad, MPI_SUM)
 
 
 def _allreduce_back(op: int, comm: Group, grad: Tensor, x: Tensor, y: Any = None) -> Tensor:

@@ -10,6 +10,7 @@ only that nodes are reached on all ranks that take part: see Group about sends.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Callable, Optional, Sequence
 
 import torch
@@ -24,46 +25,52 @@ from .group import Group
 ANCHOR = torch.zeros(0, requires_grad=True)
 NOTHING = torch.zeros(0)
 
+# Entries of a mark that are kept rather than let go of in the forward pass, which costs 2 us.
+SMALL = 2048
+
 Back = Callable[..., Optional[Tensor]]
 
 
 class Node(Function):
     """Hands over a result that is ready.  Backward is `back` of the group, the gradient and what was saved.
 
-    The second output, without entries, is the node's mark.  When a backward pass
-    makes a graph itself, what it computes from others depends on this node on
-    all of them, or on none: whoever sees the result's own gradient go is not told
-    what the others do with it.  So it is made to depend on the mark.
+    When a backward pass makes a graph itself, what it computes from others
+    depends on this node on all of them, or on none: whoever sees the result's own
+    gradient go is not told what the others do with it.  So it is made to depend on
+    the node's mark.  That is the result as the node has saved it, for nothing else
+    leads back to a node without keeping it alive; its values are not wanted.
     """
 
     @staticmethod
-    def forward(ctx: Any, state: list[Any], x: Optional[Tensor], *joined: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, state: list[Any], x: Optional[Tensor], *joined: Tensor) -> Tensor:
         result = state.pop()  # a node that holds its result would never end
-        mark, saves = NOTHING.data, state[3]
+        saves = state[2]
         if saves:
-            ctx.save_for_backward(mark, *(x, result)[:saves])
+            ctx.save_for_backward(result, *(x, result)[:saves])
         else:
-            ctx.save_for_backward(mark)
+            ctx.save_for_backward(result)
         ctx.state = state
-        return result, mark
+        return result
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
+    def backward(ctx: Any, grad: Tensor) -> Any:
         # If the result came to nothing here, `grad` is zeros: others wait for it.
-        group, back, n_joined, saves = ctx.state
+        group, back, saves = ctx.state
         if group._unjoined:
             group._begin_pass()
         if is_grad_enabled():
+            empty_mark(ctx)
             mark, *saved = ctx.saved_tensors
             with group._depending_on(mark):
                 gradient = back(group, grad, *saved)
             gradient = join_rest(group, gradient)
         else:
             gradient = back(group, grad, *ctx.saved_tensors[1:]) if saves else back(group, grad)
-        if gradient is not None and not ctx.needs_input_grad[1]:
+        needed = ctx.needs_input_grad
+        if gradient is not None and not needed[1]:
             leave_over(group, gradient)
             gradient = None
-        return (None, gradient) + (None,) * n_joined
+        return (None, gradient) + (None,) * (len(needed) - 2)
 
 
 # Function.apply first looks for functorch's wrapped tensors, which the native call has refused already.
@@ -74,10 +81,20 @@ def attach(group: Group, back: Back, result: Tensor, flags: int, x: Optional[Ten
     """Give `result` a node that leads to `x` and to the messages that wait to be joined."""
     if flags & ABSTAINS:
         back = refuse
+    state = [group, back, saves, result]
     if x is not None and x.requires_grad and not group._unjoined:
-        return _apply([group, back, 0, saves, result], x)[0]
-    joined = (ANCHOR, *group._join_collective())
-    return _apply([group, back, len(joined), saves, result], x, *joined)[0]
+        result = _apply(state, x)
+    else:
+        result = _apply(state, x, ANCHOR, *group._join_collective())
+    if saves or result.numel() > SMALL:
+        empty_mark(result.grad_fn)
+    return result
+
+
+def empty_mark(node: Any) -> None:
+    """Let go of the values of a node's mark.  Then it is also no matter whether the program has changed them."""
+    with suppress(RuntimeError):  # done before, or the program has hooks of its own
+        node._raw_saved_tensors[0].register_hooks(id, lambda _: NOTHING)
 
 
 def refuse(*unused: Any) -> None:
