@@ -11,6 +11,7 @@ Each runs as it comes, without tuning:
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import platform
@@ -165,7 +166,8 @@ class Job:
 
     They are started once, since importing PyTorch takes seconds.  Each rank reads its orders from a pipe
     with a name, because an mpirun would pass its own input to one rank only; rank 0 prints the answers.
-    When this process is gone, the pipes are closed and the ranks end.
+    When this process is gone, the pipes are closed and the ranks end.  Beside the pipes lies Godwit's package,
+    for a Python that has none.
     """
 
     def __init__(self, peer: str, launcher: str, python: str, n_ranks: int) -> None:
@@ -178,6 +180,8 @@ class Job:
         self.buffer = b""
         command = [python, str(HERE / "tensors.py"), peer, str(n_ranks), str(self.directory)]
         try:
+            if (package := importlib.util.find_spec("godwit")) is not None:
+                (self.directory / "godwit").symlink_to(package.submodule_search_locations[0])
             for rank in range(n_ranks):
                 os.mkfifo(self.directory / str(rank))
                 # For reading too, so that opening does not wait for the rank.

@@ -11,7 +11,9 @@ What is measured, with 2 and with 4 ranks on two cores, all entries being double
           The limit (copy.c): memcpy of 80 MB by both cores at once, each copying a half.
           The memory that the ranks share (shared.h).
   python  From Python (tensors.py): Allreduce of 1e3, 1e6 and 1e7 doubles, forward through autograd, and
-          forward and backward; and beside it Godwit's call from C, in the same rounds.
+          forward and backward; and beside it Godwit's call from C, in the same rounds.  A pass through autograd
+          takes twice as long with one PyTorch as with another, and mpi4torch does not compile with all of them,
+          so Godwit is measured with mpi4torch's as well, and that is what mpi4torch is compared with.
 
 How.  A round runs everything once with each peer, one right after the other, because the speed of two cores
 beside each other changes within minutes on virtual machines; collectives without a target take part in every
@@ -111,6 +113,7 @@ def python_peers(arguments: argparse.Namespace) -> dict[str, tuple[str, str]]:
     if mpi is None:
         print(f"mpi4torch left out: {arguments.mpi4torch} has no mpi4torch that uses Open MPI or MPICH")
     else:
+        found["godwit-there"] = ("godwit", arguments.mpi4torch)
         found["mpi4torch"] = (mpi, arguments.mpi4torch)
     return found
 

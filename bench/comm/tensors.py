@@ -1,6 +1,8 @@
 """One rank of a job that measures collectives from Python.  peers.Job starts it and tells it what to do.
 
-    tensors.py godwit|gloo|mpi4torch RANKS DIRECTORY
+    tensors.py godwit|godwit-there|gloo|mpi4torch RANKS DIRECTORY
+
+godwit-there is Godwit too, with the Python and the PyTorch that mpi4torch has.
 
 Orders come as lines from the pipe DIRECTORY/<rank>: `KIND DOUBLES SECONDS REPEATS`, or `end`.
 Rank 0 prints a line of JSON when it is ready and one for each order.  A peer that cannot be used says so
@@ -166,9 +168,10 @@ def say(answer: dict[str, object]) -> None:
 def main() -> None:
     name, n_ranks, directory = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     torch.set_num_threads(1)
+    sys.path.append(directory)  # where Godwit is, for a Python that has none
     try:
         peer: Peer = Gloo(directory) if name == "gloo" else MpiStyle(
-            {"godwit": "godwit.comm", "mpi4torch": "mpi4torch"}[name])
+            "mpi4torch" if name == "mpi4torch" else "godwit.comm")
     except (ImportError, AttributeError) as error:
         say({"left_out": str(error)})
         return
