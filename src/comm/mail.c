@@ -51,7 +51,8 @@ static void tell_locked(gwi_mail *mail)
     uint64_t n_done = mail->in.n_done + mail->out.n_done;
 
     if (n_done != mail->n_told && mail->n_waiting > 0)
-        mail->world->fabric->ops->nudge(mail->world->fabric, GWI_LANE_MAIL);
+        mail->world->fabric->ops->nudge(mail->world->fabric, mail->world->fabric->place.rank,
+                                        GWI_LANE_MAIL);
     mail->n_told = n_done;
 }
 

@@ -55,6 +55,14 @@ struct peer {
     int lost;               /* a message could not be kept for lack of memory */
 };
 
+/* Wake our own threads that wait on the world's lane. */
+static void nudge(gw_world *world)
+{
+    gwi_fabric *f = world->fabric;
+
+    f->ops->nudge(f, f->place.rank, GWI_LANE_WORLD);
+}
+
 /* joining and leaving */
 
 int gw_world_plan(const gw_world_options *opt, gw_world_info *ret_info, char *ret_reason,
@@ -351,7 +359,7 @@ static int poll_all_locked(gw_world *world)
     int n = poll_locked(world, -1);
 
     if (n != 0)
-        world->fabric->ops->nudge(world->fabric, GWI_LANE_WORLD);
+        nudge(world);
     return n;
 }
 
@@ -382,7 +390,7 @@ static int send_locked(gw_world *world, gwi_outgoing *out)
         ops->abandon(world->fabric, out);
     p->sending = 0;
     if (w.begun)
-        ops->nudge(world->fabric, GWI_LANE_WORLD); /* another thread may wait for its turn */
+        nudge(world); /* another thread may wait for its turn */
     gwi_wait_end(&w);
     return done < 0 ? done : err < 0 ? err : 0;
 }
@@ -496,7 +504,7 @@ static void end_receiving(gw_world *world, struct peer *p)
 {
     p->want = NOTHING;
     p->receiving = 0;
-    world->fabric->ops->nudge(world->fabric, GWI_LANE_WORLD);
+    nudge(world);
 }
 
 int gw_world_peek(gw_world *world, int peer, size_t *ret_n_bytes)
@@ -615,7 +623,7 @@ static int barrier_locked(gw_world *world)
         return err;
     world->arrived = !f->ops->barrier_done(f);
     world->in_barrier = 0;
-    f->ops->nudge(f, GWI_LANE_WORLD);
+    nudge(world);
     return world->arrived ? err : 0;
 }
 

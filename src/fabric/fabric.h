@@ -158,8 +158,9 @@ struct gwi_fabric_ops {
      * send on it, or somebody leaves. */
     void (*waiter_init)(gwi_fabric *f, int lane, gwi_waiter *ret_waiter);
 
-    /* Wake whoever of this process waits on a lane. */
-    void (*nudge)(gwi_fabric *f, int lane);
+    /* Wake whoever waits on a lane in the process `rank`: this one, or one for which
+     * shares() says yes. */
+    void (*nudge)(gwi_fabric *f, int rank, int lane);
 
     /* Arrive at the world's next barrier, or do nothing if this process has
      * arrived there already; then whether it is complete (1), and which ranks

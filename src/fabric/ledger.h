@@ -36,6 +36,7 @@
     X(GROUP, "making a communicator")        \
     X(LATCH, "waiting for a key's latch")    \
     X(WORKERS_BARRIER, "workers' barrier")   \
+    X(PARAMS, "waiting for parameters")      \
     X(ALLREDUCE, "Allreduce")                \
     X(REDUCE, "Reduce")                      \
     X(BCAST, "Bcast")                        \

@@ -221,9 +221,11 @@ static void mpi_waiter_init(gwi_fabric *f, int lane, gwi_waiter *ret_waiter)
     ret_waiter->polls = m->post != NULL;
 }
 
-static void mpi_nudge(gwi_fabric *f, int lane)
+static void mpi_nudge(gwi_fabric *f, int rank, int lane)
 {
-    self(f)->local->ops->nudge(self(f)->local, lane);
+    struct mpi *m = self(f);
+
+    m->local->ops->nudge(m->local, m->hosts.index[rank], lane);
 }
 
 /* the barrier */

@@ -162,9 +162,9 @@ static void shm_waiter_init(gwi_fabric *f, int lane, gwi_waiter *ret_waiter)
                     &s->host->header->crowd);
 }
 
-static void shm_nudge(gwi_fabric *f, int lane)
+static void shm_nudge(gwi_fabric *f, int rank, int lane)
 {
-    gwi_host_ring(self(f)->host, f->place.rank, lane);
+    gwi_host_ring(self(f)->host, rank, lane);
 }
 
 /* what the host does for us */

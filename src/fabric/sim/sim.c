@@ -522,10 +522,10 @@ static void sim_waiter_init(gwi_fabric *f, int lane, gwi_waiter *ret_waiter)
     gwi_waiter_init(ret_waiter, &self(f)->bell, NULL);
 }
 
-static void sim_nudge(gwi_fabric *f, int lane)
+static void sim_nudge(gwi_fabric *f, int rank, int lane)
 {
     (void)lane;
-    wake(self(f)->sim, self(f));
+    wake(self(f)->sim, self(gwi_sim_fabric(self(f)->sim, rank)));
 }
 
 /* the barrier */

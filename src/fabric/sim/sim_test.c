@@ -177,7 +177,7 @@ static void a_rank_may_wait_for_time_to_pass(void **state)
 static int never_done(void *state, gwi_fabric *f, int64_t now_ns)
 {
     (void)state, (void)now_ns;
-    f->ops->nudge(f, 0);
+    f->ops->nudge(f, f->place.rank, 0);
     return 0;
 }
 
