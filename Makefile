@@ -10,10 +10,11 @@ STAGES ?=
 BENCH ?=
 FUZZ_SECONDS ?= 600
 STRESS_SECONDS ?= 60
+SEEDS ?= 1000000
 
 bin := .venv/bin
 
-.PHONY: help demo build test test-faults test-programs test-stress test-peers test-asan test-tsan test-clang fuzz bench format install uninstall clean
+.PHONY: help demo build test test-faults test-programs test-stress test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench format install uninstall clean
 
 help: ## show this list
 	@echo "Godwit $$(cat VERSION): distributed memory for PyTorch"
@@ -59,6 +60,14 @@ test-tsan: ## the C unit tests under ThreadSanitizer
 test-clang: ## build everything with gcc and with clang, warnings being errors
 	@tools/setup.sh test
 	@$(bin)/python tools/test.py warnings
+
+sim-scale: ## the parameter protocol on 8 to 1,024 simulated nodes; figures and picture go to docs/ (4 GB, minutes)
+	@tools/setup.sh test
+	@tools/sim.sh scale
+
+sim-campaign: ## a million random jobs of the parameter protocol under simulation (SEEDS=...)
+	@tools/setup.sh test
+	@tools/sim.sh campaign --seeds $(SEEDS)
 
 fuzz: ## feed made-up input to every decoder for 10 minutes (FUZZ_SECONDS=...)
 	@tools/setup.sh test

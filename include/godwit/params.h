@@ -34,6 +34,14 @@ typedef struct gw_keys {
     size_t n;
 } gw_keys;
 
+/* How intents are met: by moving keys and by replicas, as fits; the others are for study. */
+typedef enum gw_technique {
+    GW_TECHNIQUE_ALL,
+    GW_TECHNIQUE_REPLICATION,
+    GW_TECHNIQUE_RELOCATION,
+    GW_TECHNIQUE_STATIC
+} gw_technique;
+
 typedef struct gw_params_options {
     size_t size_bytes; /* sizeof(gw_params_options), so that it can grow */
     int64_t num_keys;  /* keys are 0 to num_keys - 1 */
@@ -41,9 +49,10 @@ typedef struct gw_params_options {
     size_t n_lengths;       /* 1: all have the first; else num_keys */
     gw_dtype dtype;         /* GW_F32 or GW_F64 */
     int workers;            /* of each process; barriers count them all from the start */
+    int technique;          /* a gw_technique */
 } gw_params_options;
 /* clang-format off */
-#define GW_PARAMS_OPTIONS_INIT {sizeof(gw_params_options), 0, NULL, 0, GW_F32, 1}
+#define GW_PARAMS_OPTIONS_INIT {sizeof(gw_params_options), 0, NULL, 0, GW_F32, 1, GW_TECHNIQUE_ALL}
 /* clang-format on */
 
 /* Collective: every process of `world` calls it with the same arguments, or all get
@@ -96,6 +105,22 @@ GW_API int gw_worker_push(gw_worker *worker, gw_keys keys, const void *values, s
                           gw_ticket *ret_ticket);
 GW_API int gw_worker_set(gw_worker *worker, gw_keys keys, const void *values, size_t n_values,
                          gw_ticket *ret_ticket);
+
+/* Bring keys to this worker's node.  Done when each has been here. */
+GW_API int gw_worker_localize(gw_worker *worker, gw_keys keys, gw_ticket *ret_ticket);
+
+/* Announce that this worker will use `keys` in clocks [start, end).  A hint: it moves data
+ * earlier, it never changes what a later pull returns. */
+GW_API int gw_worker_intent(gw_worker *worker, gw_keys keys, int64_t start, int64_t end);
+
+/* Wait until all updates that were completed on this node are with their owners, replicas here
+ * hold at least what their owners had at the call, and this worker's due intents have been
+ * acted on. */
+GW_API int gw_worker_wait_sync(gw_worker *worker);
+
+/* Around initial assignments: wait_sync and barrier; and wait_sync, barrier, wait_sync, barrier. */
+GW_API int gw_worker_begin_setup(gw_worker *worker);
+GW_API int gw_worker_end_setup(gw_worker *worker);
 
 /* Wait until what has this ticket is done, or all that this worker started. */
 GW_API int gw_worker_wait(gw_worker *worker, gw_ticket ticket);

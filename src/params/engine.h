@@ -23,11 +23,14 @@ extern int gwi_mutant;
 #define GWI_MUTANT(n) 0
 #endif
 
+#define GWI_FAN 8 /* children of a node in the tree of nodes */
+
 /* An operation that is not done at once, and how many of its keys are left. */
 typedef struct gwi_pending {
     struct gwi_pending *next;
     int64_t seq;
     size_t left;
+    _Atomic uint32_t *done; /* set to 1 when none are left; NULL: somebody asks */
 } gwi_pending;
 
 /* One key of an operation, in line. */
@@ -49,6 +52,7 @@ typedef struct gwi_holder {
     uint8_t stale;    /* it lacks something that we know */
     uint8_t ack;      /* it waits to hear that its TELL arrived */
     uint8_t by_us;    /* its last vector came from us */
+    int64_t heard_ns; /* when it was sent something last */
 } gwi_holder;
 
 /* A note that waits for the key. */
@@ -95,7 +99,7 @@ typedef struct gwi_item {
     int n_holders, holders_capacity;
     int moving;      /* the home was asked to let somebody own it */
     uint32_t tenure; /* how often it has changed owners */
-    int due;         /* in the list of those whose holders must hear something */
+    int due, later;  /* in the lists of those whose holders must hear something */
     /* for the key's next stay here */
     gwi_parked *parked, *last_parked;
 } gwi_item;
@@ -123,8 +127,12 @@ typedef struct gwi_node_worker {
     int finished;
 } gwi_node_worker;
 
-/* What there is for another node, and what comes from it. */
+/* What there is for another node, and what comes from it.  It exists while there is anything: so
+ * what a node remembers and looks through is in proportion to those it talks to just now. */
 typedef struct gwi_link {
+    int peer;
+    int listed;            /* among those with something to send */
+    struct gwi_link *next; /* there */
     gwi_frame collecting, sending;
     gwi_outgoing out; /* of `sending` */
     int under_way;
@@ -137,8 +145,13 @@ typedef struct gwi_place_of_key {
     uint32_t tenure;
 } gwi_place_of_key;
 
+typedef struct gwi_keys_noted {
+    int64_t *key; /* owned */
+    size_t n, capacity;
+} gwi_keys_noted;
+
 typedef struct gwi_place_seen {
-    int64_t key; /* -1: empty */
+    int64_t key_1; /* the key plus 1; 0: empty */
     int32_t owner;
 } gwi_place_seen;
 
@@ -146,29 +159,36 @@ struct gwi_node {
     int id, nodes, workers_n;
     gwi_technique technique;
     int64_t round_ns;
+    gwi_node_ahead *ahead;
+    void *ahead_ctx;
     const gwi_geometry *geometry;
-    void *memory;
+    void *memory; /* mapped: what nobody has touched is not there */
+    size_t memory_bytes;
     gwi_local local;
     gwi_hash items; /* key -> gwi_item * */
     gwi_place_of_key *directory; /* [key / nodes] */
     gwi_place_seen *cache;
     size_t cache_n;
     gwi_node_worker *workers;
-    gwi_link *links; /* by node; our own for what we say to ourselves */
-    int64_t *due;    /* keys of items that are due */
-    size_t n_due, due_capacity;
+    gwi_hash links; /* node -> gwi_link * */
+    gwi_link *first_to_send, *last_to_send;
+    gwi_frame to_self; /* what we say to ourselves */
+    /* keys whose holders must hear something: in the next round; when their patience ends */
+    gwi_keys_noted due, later;
+    int64_t patience_ns, next_later_ns;
     uint32_t terms; /* given out */
     uint64_t tokens;
     int64_t now_ns, next_round_ns;
-    double act_ns;   /* how long a WANT takes, about */
+    double act_ns;   /* how long a WANT takes, at most but for few */
     int round_wanted;
     /* barriers */
     uint64_t arrived_for, released; /* generations */
-    int all_finished_told;
-    int *arrived_nodes; /* node 0: generation by node */
-    uint64_t *arrived_generation;
+    uint64_t arrived_below[GWI_FAN]; /* by child in the tree of meeting.c */
     unsigned char *scratch, *scratch2; /* a vector each */
     FILE *trace;
+    const int *ranks;    /* in the fabric, by node; NULL: they are the same */
+    const int *nodes_of; /* the reverse */
+    uint64_t n_finished; /* operations whose `done` was set */
     int err; /* the first failure */
     gwi_node_stats stats;
 };
@@ -183,10 +203,14 @@ size_t gwi_row_bytes(const gwi_node *node, int64_t key);
 void gwi_send(gwi_node *node, int to, gwi_note *note, const void *part, size_t part_bytes,
               const void *part2, size_t part2_bytes);
 int gwi_post_step(gwi_node *node, gwi_fabric *fabric);
+int gwi_post_is_idle(const gwi_node *node);
+size_t gwi_post_bytes(const gwi_node *node);
+void gwi_post_fini(gwi_node *node);
 
 /* node.c: the line */
 int gwi_is_asking(const gwi_item *item);
 void gwi_line_move(gwi_node *node, gwi_item *item);  /* do or ask what can be done or asked */
+void gwi_act_due(gwi_node *node, int worker); /* on intents that begin or end by now */
 void gwi_take_answer(gwi_node *node, const gwi_note *note, const unsigned char *payload);
 void gwi_arrived_here(gwi_node *node, gwi_item *item);
 void gwi_handle(gwi_node *node, int from, gwi_note *note, const unsigned char *payload);
@@ -200,8 +224,9 @@ void gwi_take_localize(gwi_node *node, const gwi_note *note);
 void gwi_take_move(gwi_node *node, const gwi_note *note);
 void gwi_take_give(gwi_node *node, const gwi_note *note);
 void gwi_take_transfer(gwi_node *node, const gwi_note *note, const unsigned char *payload);
-void gwi_refresh_holders(gwi_node *node, gwi_item *item);
+int gwi_refresh_holders(gwi_node *node, gwi_item *item, int all);
 void gwi_make_due(gwi_node *node, gwi_item *item);
+void gwi_make_due_later(gwi_node *node, gwi_item *item);
 
 /* holder.c */
 void gwi_want(gwi_node *node, int64_t key);
@@ -215,7 +240,8 @@ void gwi_end_asking(gwi_node *node, gwi_item *item);
 void gwi_told_arrived(gwi_node *node, gwi_item *item);
 
 /* rounds.c */
-void gwi_round(gwi_node *node);
+/* `all`: nobody's patience is asked for. */
+void gwi_round(gwi_node *node, int all);
 
 /* meeting.c */
 void gwi_meeting_step(gwi_node *node);

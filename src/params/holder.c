@@ -100,7 +100,7 @@ static int has_ended(const gwi_item *item, uint32_t term)
 void gwi_end_asking(gwi_node *node, gwi_item *item)
 {
     if (item->asked)
-        node->act_ns += ((double)(node->now_ns - item->asked_ns) - node->act_ns) / 32;
+        gwi_timing_learn(&node->act_ns, (double)(node->now_ns - item->asked_ns));
     item->asked = 0;
 }
 

@@ -25,16 +25,15 @@ size_t gwi_local_bytes(const gwi_geometry *g)
     return sum;
 }
 
-int gwi_local_init(gwi_local *local, const gwi_geometry *g, gwi_share share, void *memory,
-                   size_t memory_bytes)
+/* Make everything, or attach to it. */
+static int view(gwi_local *local, const gwi_geometry *g, gwi_share share, void *memory, int make)
 {
     unsigned char *at = memory;
     int err;
 
-    assert(memory_bytes >= gwi_local_bytes(g));
-    (void)memory_bytes;
     *local = (gwi_local){0};
-    err = gwi_store_init(&local->store, g, share, at, gwi_store_bytes(g));
+    err = make ? gwi_store_init(&local->store, g, share, at, gwi_store_bytes(g))
+               : gwi_store_attach(&local->store, g, at, gwi_store_bytes(g));
     if (err < 0)
         return err;
     at += round_up(gwi_store_bytes(g));
@@ -47,8 +46,9 @@ int gwi_local_init(gwi_local *local, const gwi_geometry *g, gwi_share share, voi
     }
     for (uint32_t c = 0; c < g->n_classes; c++) {
         const gwi_length_class *class = &g->classes[c];
-        err = gwi_slab_init(&local->pairs[c], at, pairs_bytes(class), 2 * class->row_bytes,
-                            class->n_keys);
+        err = make ? gwi_slab_init(&local->pairs[c], at, pairs_bytes(class), 2 * class->row_bytes,
+                                   class->n_keys)
+                   : gwi_slab_attach(&local->pairs[c], at, pairs_bytes(class));
         if (err < 0)
             goto fini;
         at += pairs_bytes(class);
@@ -60,6 +60,19 @@ fini:
     return err;
 }
 
+int gwi_local_init(gwi_local *local, const gwi_geometry *g, gwi_share share, void *memory,
+                   size_t memory_bytes)
+{
+    assert(memory_bytes >= gwi_local_bytes(g));
+    (void)memory_bytes;
+    return view(local, g, share, memory, 1);
+}
+
+int gwi_local_attach(gwi_local *local, const gwi_geometry *g, void *memory)
+{
+    return view(local, g, (gwi_share){0, 1}, memory, 0);
+}
+
 void gwi_local_fini(gwi_local *local)
 {
     free(local->pairs);
@@ -68,6 +81,8 @@ void gwi_local_fini(gwi_local *local)
 }
 
 /* one key */
+
+#define SPINS 200 /* looks at a latch before somebody is asked about it */
 
 struct key {
     gwi_local *local;
@@ -95,19 +110,37 @@ static struct key latch(gwi_local *local, int64_t key)
 {
     struct key k = find(local, key);
 
-    while (!gwi_word_try_latch(k.at, &k.word))
+    if (local->hand != NULL)
+        gwi_hand_note(local->hand, 0, key);
+    for (unsigned spins = 1; !gwi_word_try_latch(k.at, &k.word) && local->err == 0; spins++) {
         gwi_cpu_relax();
+        if (spins % SPINS == 0 && local->hand != NULL) {
+            gwi_hand_empty(local->hand);
+            local->err = local->stuck(local->ctx, key);
+            gwi_hand_note(local->hand, 0, key);
+        }
+    }
+    if (local->err < 0) /* without the latch, for whom it does not matter any more */
+        k.word = gwi_word_look(k.at) & ~GWI_WORD_LATCH;
     return k;
+}
+
+static void release(struct key *k, uint64_t word)
+{
+    if (k->local->err == 0)
+        gwi_word_release(k->at, word);
+    if (k->local->hand != NULL)
+        gwi_hand_empty(k->local->hand);
 }
 
 static void unlatch(struct key *k)
 {
-    gwi_word_release(k->at, k->word);
+    release(k, k->word);
 }
 
 static void unlatch_changed(struct key *k)
 {
-    gwi_word_release(k->at, gwi_word_next_version(k->word));
+    release(k, gwi_word_next_version(k->word));
 }
 
 /* What workers see. */
@@ -234,18 +267,6 @@ void gwi_local_flag(gwi_local *local, int64_t key, uint64_t flag, int on)
     unlatch(&k);
 }
 
-void gwi_local_own(gwi_local *local, int64_t key, const void *from)
-{
-    struct key k = latch(local, key);
-
-    assert(gwi_word_state(k.word) != GWI_OWNED);
-    if (gwi_word_state(k.word) == GWI_REPLICA)
-        displace(&k);
-    place(&k, k.rows, GWI_OWNED);
-    gwi_row_write(value_of(&k), from, k.row_bytes);
-    unlatch_changed(&k);
-}
-
 static void make_copy(struct key *k, const void *from)
 {
     place(k, k->pairs, GWI_REPLICA);
@@ -279,16 +300,43 @@ static int all_zero(const unsigned char *bytes, size_t n)
     return bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0;
 }
 
+static gwi_change untold_change(const struct key *k)
+{
+    return k->word & GWI_WORD_SETTING             ? GWI_ASSIGN
+           : all_zero(untold_of(k), k->row_bytes) ? GWI_NO_CHANGE
+                                                  : GWI_ADD;
+}
+
 static gwi_change take_untold(struct key *k, void *ret_untold)
 {
-    gwi_change change = k->word & GWI_WORD_SETTING             ? GWI_ASSIGN
-                        : all_zero(untold_of(k), k->row_bytes) ? GWI_NO_CHANGE
-                                                               : GWI_ADD;
+    gwi_change change = untold_change(k);
 
     gwi_row_read(ret_untold, untold_of(k), k->row_bytes);
     memset(untold_of(k), 0, k->row_bytes);
     k->word &= ~GWI_WORD_SETTING;
     return change;
+}
+
+int gwi_local_own(gwi_local *local, int64_t key, const void *from, int watched)
+{
+    struct key k = latch(local, key);
+    gwi_change untold = GWI_NO_CHANGE;
+    uint32_t pair = gwi_word_slot(k.word);
+    int was_replica = gwi_word_state(k.word) == GWI_REPLICA;
+
+    assert(gwi_word_state(k.word) != GWI_OWNED);
+    if (was_replica)
+        untold = untold_change(&k);
+    place(&k, k.rows, GWI_OWNED);
+    gwi_row_write(value_of(&k), from, k.row_bytes);
+    if (was_replica) {
+        unsigned char *old = gwi_slab_block(k.pairs, pair);
+        change_row(&k, value_of(&k), untold, old + k.row_bytes);
+        gwi_slab_free(k.pairs, pair);
+    }
+    k.word = watched ? k.word | GWI_WORD_WATCHED : k.word & ~GWI_WORD_WATCHED;
+    unlatch_changed(&k);
+    return untold != GWI_NO_CHANGE;
 }
 
 gwi_change gwi_local_take_untold(gwi_local *local, int64_t key, void *ret_untold)

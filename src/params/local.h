@@ -17,10 +17,16 @@
 #include "params/marks.h"
 #include "params/store.h"
 
+/* A view.  Workers and agents have one each, copied from their process's. */
 typedef struct gwi_local {
     gwi_store store;
-    gwi_slab *pairs; /* by length class; owned.  NULL: there is one node only */
+    gwi_slab *pairs; /* by length class; owned by the first view */
     gwi_marks marks;
+    /* the one who looks: its hand, and whom to ask about a latch that does not come free */
+    gwi_hand *hand; /* NULL: nobody else can be there */
+    gwi_stuck *stuck;
+    void *ctx;
+    int err; /* what `stuck` said: nothing here is to be trusted any more */
 } gwi_local;
 
 /* What a change does; also of one that travels. */
@@ -30,6 +36,7 @@ typedef enum gwi_change { GWI_NO_CHANGE, GWI_ADD, GWI_ASSIGN } gwi_change;
 size_t gwi_local_bytes(const gwi_geometry *geometry);
 int gwi_local_init(gwi_local *local, const gwi_geometry *geometry, gwi_share share, void *memory,
                    size_t memory_bytes);
+int gwi_local_attach(gwi_local *local, const gwi_geometry *geometry, void *memory);
 void gwi_local_fini(gwi_local *local);
 
 /* For workers.  Returns 1 if it is done, 0 if it cannot be done here and now: the vector is
@@ -49,8 +56,9 @@ void gwi_local_apply_unmarked(gwi_local *local, int64_t key, gwi_change change, 
 unsigned gwi_local_state(const gwi_local *local, int64_t key);
 void gwi_local_flag(gwi_local *local, int64_t key, uint64_t flag, int on);
 
-/* Take in a vector that was absent, or make a replica owned; `from` is the value. */
-void gwi_local_own(gwi_local *local, int64_t key, const void *from);
+/* Take in a vector that was absent, or make a replica owned; `from` is the value, to which what
+ * is untold comes.  Returns whether anything was. */
+int gwi_local_own(gwi_local *local, int64_t key, const void *from, int watched);
 
 /* Take in a replica, with nothing untold. */
 void gwi_local_copy(gwi_local *local, int64_t key, const void *from);

@@ -7,9 +7,9 @@
 /* wait_sync.  At its beginning a worker's node notes what must happen:
  *   TOLD     a replica's changes, those on their way and those untold, have arrived
  *   DROPPED  so has the last word about a replica that ends
- *   ASKED    a key that was asked for is here, as a replica or for good
+ *   WANTED   a key that workers want is here, as a replica or for good
  * and asks every other node to refresh the replicas that are here. */
-enum { TOLD, DROPPED, ASKED };
+enum { TOLD, DROPPED, WANTED };
 
 static void add_point(gwi_node *node, gwi_sync *sync, int what, int64_t key, uint32_t term,
                       uint32_t seq)
@@ -39,9 +39,17 @@ static void note_points(gwi_node *node, gwi_sync *sync)
             add_point(node, sync, DROPPED, item->key, item->last_word.term, 0);
         if (item->told.values != NULL)
             add_point(node, sync, TOLD, item->key, item->term, item->seq + (uint32_t)item->tell_again);
-        if (item->asked)
-            add_point(node, sync, ASKED, item->key, item->term, 0);
+        if (item->want > 0 && gwi_local_state(&node->local, item->key) == GWI_ABSENT)
+            add_point(node, sync, WANTED, item->key, 0, 0);
     }
+}
+
+/* If keys only move, one that others want too may come and be gone again: it has been asked for. */
+static int has_come(gwi_node *node, const gwi_item *item)
+{
+    return item->want == 0 || gwi_local_state(&node->local, item->key) != GWI_ABSENT ||
+           (node->technique == GWI_TECHNIQUE_RELOCATION && !item->asked &&
+            item->last_word.values == NULL);
 }
 
 static int has_happened(gwi_node *node, const struct gwi_sync_point *point)
@@ -50,15 +58,19 @@ static int has_happened(gwi_node *node, const struct gwi_sync_point *point)
 
     if (item == NULL)
         return 1;
+    if (point->what == WANTED)
+        return has_come(node, item);
     int ended = item->last_word.values == NULL || item->last_word.term != point->term;
     if (point->what == DROPPED || item->term != point->term)
         return ended;
-    if (point->what == ASKED)
-        return !item->asked;
+    if (gwi_local_state(&node->local, point->key) != GWI_REPLICA)
+        return ended;
+    /* What was marked again may have gone with what was told already: then there is nothing. */
+    if (item->told.values == NULL && !item->tell_again &&
+        !gwi_marks_has(&node->local.marks, point->key))
+        return 1;
     uint32_t arrived = item->seq - (item->told.values != NULL);
-    return gwi_local_state(&node->local, point->key) == GWI_REPLICA
-               ? (int32_t)(arrived - point->seq) >= 0
-               : ended;
+    return (int32_t)(arrived - point->seq) >= 0;
 }
 
 int gwi_node_begin_sync(gwi_node *node, int worker)
@@ -67,7 +79,9 @@ int gwi_node_begin_sync(gwi_node *node, int worker)
     gwi_note note = {.kind = GWI_NOTE_SYNC, .key = -1, .number = ++node->tokens};
 
     /* Take note of what is untold now, and of intents that are due. */
-    gwi_round(node);
+    if (!GWI_MUTANT(23))
+        gwi_act_due(node, worker);
+    gwi_round(node, 0);
     note_points(node, sync);
     sync->active = 1;
     sync->token = note.number;
@@ -97,7 +111,7 @@ void gwi_take_sync(gwi_node *node, int from, const gwi_note *note)
     gwi_note synced = {.kind = GWI_NOTE_SYNCED, .key = -1, .number = note->number};
 
     if (!GWI_MUTANT(17))
-        gwi_round(node);
+        gwi_round(node, 1);
     gwi_send(node, from, &synced, NULL, 0, NULL, 0);
 }
 
@@ -108,8 +122,10 @@ void gwi_take_synced(gwi_node *node, const gwi_note *note)
             node->workers[w].sync.answers--;
 }
 
-/* Barriers.  A node tells node 0 when its workers have come to barrier g; node 0 tells all when
- * all nodes have.  A node whose workers have all finished says so once, with FOREVER. */
+/* Barriers.  The nodes form a tree, each with up to GWI_FAN children, node 0 on top.  A node tells
+ * its parent when its workers, and all nodes below it, have come to barrier g; when node 0 knows
+ * that all have, it tells its children, and they theirs.  Workers that have finished count as
+ * come to all barriers, FOREVER. */
 #define FOREVER UINT64_MAX
 
 int gwi_node_arrive(gwi_node *node, int worker)
@@ -123,7 +139,12 @@ int gwi_node_is_released(const gwi_node *node, int worker)
     return node->released >= node->workers[worker].barriers;
 }
 
-/* The barrier to which all workers here have come. */
+static int child(const gwi_node *node, int i)
+{
+    return node->id * GWI_FAN + 1 + i;
+}
+
+/* The barrier to which all workers here have come, and those of all nodes below. */
 static uint64_t come_to(const gwi_node *node)
 {
     uint64_t least = FOREVER;
@@ -131,6 +152,8 @@ static uint64_t come_to(const gwi_node *node)
     for (int w = 0; w < node->workers_n; w++)
         if (!node->workers[w].finished && node->workers[w].barriers < least)
             least = node->workers[w].barriers;
+    for (int i = 0; i < GWI_FAN && child(node, i) < node->nodes; i++)
+        least = node->arrived_below[i] < least ? node->arrived_below[i] : least;
     return least;
 }
 
@@ -139,32 +162,36 @@ int gwi_meeting_is_idle(const gwi_node *node)
     return come_to(node) <= node->arrived_for;
 }
 
+static void release(gwi_node *node, uint64_t generation)
+{
+    gwi_note note = {.kind = GWI_NOTE_RELEASE, .key = -1, .number = generation};
+
+    node->released = generation;
+    for (int i = 0; i < GWI_FAN && child(node, i) < node->nodes; i++)
+        gwi_send(node, child(node, i), &note, NULL, 0, NULL, 0);
+}
+
 void gwi_meeting_step(gwi_node *node)
 {
     uint64_t come = come_to(node);
     gwi_note note = {.kind = GWI_NOTE_ARRIVE, .key = -1, .number = come};
 
-    if (come > node->arrived_for) {
-        node->arrived_for = come;
-        gwi_send(node, 0, &note, NULL, 0, NULL, 0);
-    }
+    if (come <= node->arrived_for)
+        return;
+    node->arrived_for = come;
+    if (node->id == 0)
+        release(node, come);
+    else
+        gwi_send(node, (node->id - 1) / GWI_FAN, &note, NULL, 0, NULL, 0);
 }
 
 void gwi_take_arrive(gwi_node *node, int from, const gwi_note *note)
 {
-    uint64_t least = FOREVER;
-
-    node->arrived_generation[from] = note->number;
-    for (int n = 0; n < node->nodes; n++)
-        least = node->arrived_generation[n] < least ? node->arrived_generation[n] : least;
-    gwi_note release = {.kind = GWI_NOTE_RELEASE, .key = -1, .number = least};
-    for (int n = 0; n < node->nodes && least > node->released; n++)
-        if (n != node->id)
-            gwi_send(node, n, &release, NULL, 0, NULL, 0);
-    node->released = least > node->released ? least : node->released;
+    if ((from - 1) / GWI_FAN == node->id)
+        node->arrived_below[(from - 1) % GWI_FAN] = note->number;
 }
 
 void gwi_take_release(gwi_node *node, const gwi_note *note)
 {
-    node->released = note->number > node->released ? note->number : node->released;
+    release(node, note->number);
 }

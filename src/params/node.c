@@ -1,9 +1,13 @@
 /* node.c - a node as its workers see it: operations, the line, intents. */
 #include "params/engine.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 #include <assert.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+
+#define MOST_PATIENCE_NS (100.0 * GWI_MS)
 
 #ifdef GWI_MUTANTS
 int gwi_mutant;
@@ -14,30 +18,37 @@ int gwi_mutant;
 static int make_parts(gwi_node *node, const gwi_node_options *opt)
 {
     const gwi_geometry *g = opt->geometry;
-    size_t longest = 0, n_bytes = gwi_local_bytes(g);
+    size_t longest = 0;
 
     for (uint32_t c = 0; c < g->n_classes; c++)
         longest = g->classes[c].row_bytes > longest ? g->classes[c].row_bytes : longest;
     node->cache_n = opt->cache_keys > 0 ? (size_t)opt->cache_keys : 65536;
     node->cache_n = node->cache_n < (size_t)g->n_keys ? node->cache_n : (size_t)g->n_keys;
-    node->memory = aligned_alloc(GWI_STORE_ALIGN, n_bytes);
+    node->memory_bytes = opt->local == NULL ? gwi_local_bytes(g) : 0;
+    if (opt->local == NULL)
+        node->memory = mmap(NULL, node->memory_bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (node->memory == MAP_FAILED) {
+        node->memory = NULL;
+        return gwi_fail(GW_ENOMEM, "node %d: %zu bytes for %lld keys", opt->node,
+                        node->memory_bytes, (long long)g->n_keys);
+    }
     node->directory = calloc((size_t)(g->n_keys / opt->nodes + 1), sizeof *node->directory);
     node->cache = calloc(node->cache_n, sizeof *node->cache);
     node->workers = calloc((size_t)opt->workers, sizeof *node->workers);
-    node->links = calloc((size_t)opt->nodes, sizeof *node->links);
-    node->arrived_generation = calloc((size_t)opt->nodes, sizeof *node->arrived_generation);
     node->scratch = malloc(longest);
     node->scratch2 = malloc(longest);
-    if (node->memory == NULL || node->directory == NULL || node->cache == NULL ||
-        node->workers == NULL || node->links == NULL || node->arrived_generation == NULL ||
+    if (node->directory == NULL || node->cache == NULL || node->workers == NULL ||
         node->scratch == NULL || node->scratch2 == NULL)
         return gwi_fail(GW_ENOMEM, "node %d of %d", opt->node, opt->nodes);
-    memset(node->memory, 0, n_bytes);
-    for (size_t i = 0; i < node->cache_n; i++)
-        node->cache[i].key = -1;
     for (int64_t i = 0; i < g->n_keys / opt->nodes + 1; i++)
         node->directory[i].owner = opt->node;
-    return gwi_local_init(&node->local, g, (gwi_share){opt->node, opt->nodes}, node->memory, n_bytes);
+    if (opt->local != NULL) {
+        node->local = *opt->local;
+        return 0;
+    }
+    return gwi_local_init(&node->local, g, (gwi_share){opt->node, opt->nodes}, node->memory,
+                          node->memory_bytes);
 }
 
 int gwi_node_new(const gwi_node_options *opt, gwi_node **ret_node)
@@ -52,8 +63,11 @@ int gwi_node_new(const gwi_node_options *opt, gwi_node **ret_node)
     node->technique = opt->technique;
     node->round_ns = opt->round_ns > 0 ? opt->round_ns : 100000;
     node->geometry = opt->geometry;
+    node->ahead = opt->ahead;
+    node->ahead_ctx = opt->ahead_ctx;
     node->trace = opt->trace;
-    gwi_hash_init(&node->items);
+    node->ranks = opt->ranks;
+    node->nodes_of = opt->nodes_of;
     int err = make_parts(node, opt);
     if (err < 0) {
         gwi_node_free(node);
@@ -115,19 +129,16 @@ void gwi_node_free(gwi_node *node)
     gwi_hash_fini(&node->items);
     for (int w = 0; w < node->workers_n && node->workers != NULL; w++)
         free_worker(&node->workers[w]);
-    for (int n = 0; n < node->nodes && node->links != NULL; n++) {
-        gwi_frame_fini(&node->links[n].collecting);
-        gwi_frame_fini(&node->links[n].sending);
-        gwi_frame_fini(&node->links[n].coming);
-    }
-    gwi_local_fini(&node->local);
-    free(node->memory);
+    gwi_post_fini(node);
+    if (node->memory != NULL)
+        gwi_local_fini(&node->local);
+    if (node->memory != NULL)
+        munmap(node->memory, node->memory_bytes);
     free(node->directory);
     free(node->cache);
     free(node->workers);
-    free(node->links);
-    free(node->arrived_generation);
-    free(node->due);
+    free(node->due.key);
+    free(node->later.key);
     free(node->scratch);
     free(node->scratch2);
     free(node);
@@ -170,7 +181,8 @@ static int is_quiet(const gwi_item *item)
 {
     return item->first == NULL && item->asked_ops == NULL && item->last_word.values == NULL &&
            item->arrivals == NULL && item->want == 0 && !item->asked && item->told.values == NULL &&
-           item->n_holders == 0 && !item->moving && !item->due && item->parked == NULL;
+           item->n_holders == 0 && !item->moving && !item->due && !item->later &&
+           item->parked == NULL;
 }
 
 void gwi_item_forget(gwi_node *node, gwi_item *item)
@@ -194,14 +206,14 @@ size_t gwi_row_bytes(const gwi_node *node, int64_t key)
 
 void gwi_cache_note(gwi_node *node, int64_t key, int owner)
 {
-    node->cache[(size_t)key % node->cache_n] = (gwi_place_seen){key, owner};
+    node->cache[(size_t)key % node->cache_n] = (gwi_place_seen){key + 1, owner};
 }
 
 int gwi_cache_look(const gwi_node *node, int64_t key)
 {
     const gwi_place_seen *seen = &node->cache[(size_t)key % node->cache_n];
 
-    return seen->key == key && seen->owner != node->id ? seen->owner : -1;
+    return seen->key_1 == key + 1 && seen->owner != node->id ? seen->owner : -1;
 }
 
 /* operations that are not done at once */
@@ -218,6 +230,17 @@ static gwi_pending *new_pending(gwi_node *node, gwi_node_worker *worker)
     pending->next = worker->pending;
     worker->pending = pending;
     return pending;
+}
+
+/* One key of it is done. */
+static void finish_one(gwi_node *node, gwi_pending *pending)
+{
+    if (--pending->left > 0 || pending->done == NULL)
+        return;
+    /* All that was read is seen by who sees this. */
+    atomic_store_explicit(pending->done, 1, memory_order_seq_cst);
+    pending->done = NULL;
+    node->n_finished++;
 }
 
 static void collect_done(gwi_node_worker *worker)
@@ -262,7 +285,7 @@ static void do_here(gwi_node *node, int64_t key, gwi_op_in_line *op)
     else
         gwi_local_apply(&node->local, key, op->access == GWI_PUSH ? GWI_ADD : GWI_ASSIGN,
                         op->values);
-    op->pending->left--;
+    finish_one(node, op->pending);
     free(op);
 }
 
@@ -327,7 +350,7 @@ void gwi_take_answer(gwi_node *node, const gwi_note *note, const unsigned char *
         item->asked_ops = op->next;
         if (op->access == GWI_PULL)
             memcpy(op->values, payload, n_bytes);
-        op->pending->left--;
+        finish_one(node, op->pending);
         free(op);
     }
     gwi_line_move(node, item);
@@ -380,14 +403,42 @@ int gwi_node_access(gwi_node *node, int worker, gwi_access access, const int64_t
     return node->err;
 }
 
+/* A pending operation with one key too many, which keeps it from being done too early. */
+static gwi_pending *begin_order(gwi_node *node, gwi_node_worker *w, _Atomic uint32_t *done)
+{
+    collect_done(w);
+    gwi_pending *pending = new_pending(node, w);
+    if (pending != NULL) {
+        pending->left = 1;
+        pending->done = done;
+    }
+    return pending;
+}
+
+int gwi_node_order(gwi_node *node, int worker, gwi_access access, const int64_t *keys, size_t n,
+                   void *values, _Atomic uint32_t *done)
+{
+    gwi_node_worker *w = &node->workers[worker];
+    gwi_pending *pending = begin_order(node, w, done);
+    unsigned char *at = values;
+
+    for (size_t i = 0; i < n && node->err == 0; at += gwi_row_bytes(node, keys[i++]))
+        if (stand_in_line(node, w, &pending, access, keys[i], at) == 0) {
+            gwi_line_move(node, gwi_item_find(node, keys[i]));
+            gwi_item_forget(node, gwi_item_find(node, keys[i]));
+        }
+    if (node->err == 0)
+        finish_one(node, pending);
+    return node->err;
+}
+
 /* localize */
 
 void gwi_arrived_here(gwi_node *node, gwi_item *item)
 {
-    (void)node;
     while (item->arrivals != NULL) {
         struct gwi_arrival *next = item->arrivals->next;
-        item->arrivals->pending->left--;
+        finish_one(node, item->arrivals->pending);
         free(item->arrivals);
         item->arrivals = next;
     }
@@ -425,7 +476,37 @@ int gwi_node_localize(gwi_node *node, int worker, const int64_t *keys, size_t n,
     return node->err;
 }
 
+int gwi_node_order_localize(gwi_node *node, int worker, const int64_t *keys, size_t n,
+                            _Atomic uint32_t *done)
+{
+    gwi_node_worker *w = &node->workers[worker];
+    gwi_pending *pending = begin_order(node, w, done);
+
+    for (size_t i = 0; i < n && node->err == 0; i++)
+        if (gwi_local_state(&node->local, keys[i]) != GWI_OWNED)
+            await_arrival(node, w, &pending, keys[i]);
+    if (node->err == 0)
+        finish_one(node, pending);
+    return node->err;
+}
+
+uint64_t gwi_node_finished(const gwi_node *node)
+{
+    return node->n_finished;
+}
+
+uint64_t gwi_node_released(const gwi_node *node)
+{
+    return node->released;
+}
+
 /* intents and clocks */
+
+void gwi_node_see_worker(gwi_node *node, int worker, int64_t clock, uint64_t barriers)
+{
+    node->workers[worker].clock = clock;
+    node->workers[worker].barriers = barriers;
+}
 
 int gwi_node_intent(gwi_node *node, int worker, const int64_t *keys, size_t n, int64_t start,
                     int64_t end)
@@ -463,13 +544,37 @@ static void act(gwi_node *node, gwi_node_worker *w, int64_t ahead)
     }
 }
 
+/* How long a replica that tells nothing may lack news: as long as a clock of our workers. */
+static void set_patience(gwi_node *node)
+{
+    double shortest = MOST_PATIENCE_NS;
+    int known = 0;
+
+    for (int i = 0; i < node->workers_n; i++) {
+        double period = gwi_timing_period_ns(&node->workers[i].timing);
+        known |= period > 0;
+        shortest = period > 0 && period < shortest ? period : shortest;
+    }
+    node->patience_ns = known && shortest > (double)node->round_ns ? (int64_t)shortest : node->round_ns;
+}
+
+void gwi_act_due(gwi_node *node, int worker)
+{
+    act(node, &node->workers[worker], 1);
+}
+
 static void act_on_intents(gwi_node *node)
 {
+    set_patience(node);
     for (int i = 0; i < node->workers_n; i++) {
         gwi_node_worker *w = &node->workers[i];
         gwi_timing_look(&w->timing, w->clock, node->now_ns);
+        int64_t ahead = node->ahead != NULL
+                            ? node->ahead(node->ahead_ctx, i, w->clock)
+                            : gwi_timing_ahead(&w->timing, node->now_ns,
+                                               2 * (double)node->round_ns + node->act_ns);
         if (w->intents.n_to_come + w->intents.n_in_force > 0)
-            act(node, w, gwi_timing_ahead(&w->timing, (double)node->round_ns + 2 * node->act_ns));
+            act(node, w, ahead);
     }
 }
 
@@ -539,9 +644,10 @@ int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns)
     if (now_ns >= node->next_round_ns || node->round_wanted) {
         node->next_round_ns = now_ns + node->round_ns;
         node->round_wanted = 0;
+        uint64_t before = node->stats.round_keys;
         act_on_intents(node);
-        gwi_round(node);
-        busy = 1;
+        gwi_round(node, 0);
+        busy |= node->stats.round_keys != before;
     }
     gwi_meeting_step(node);
     if (gwi_post_step(node, fabric))
@@ -554,17 +660,29 @@ int gwi_node_is_idle(const gwi_node *node)
     gwi_hash_cursor cursor = gwi_hash_start(&node->items);
     uint64_t key, value;
 
-    for (int n = 0; n < node->nodes; n++)
-        if (node->links[n].collecting.n_bytes > 0 || node->links[n].under_way ||
-            node->links[n].coming.n_bytes > 0)
-            return 0;
+    if (!gwi_post_is_idle(node))
+        return 0;
     while (gwi_hash_next(&node->items, &cursor, &key, &value)) {
         const gwi_item *item = (const gwi_item *)(uintptr_t)value;
         if (item->first != NULL || gwi_is_asking(item) || item->arrivals != NULL || item->asked ||
-            item->told.values != NULL || item->moving || item->due || item->parked != NULL)
+            item->told.values != NULL || item->moving || item->due || item->later ||
+            item->parked != NULL)
             return 0;
     }
     return gwi_meeting_is_idle(node) && !gwi_marks_any(&node->local.marks);
+}
+
+int gwi_node_watches(const gwi_node *node)
+{
+    for (int w = 0; w < node->workers_n; w++)
+        if (node->workers[w].intents.n_to_come + node->workers[w].intents.n_in_force > 0)
+            return 1;
+    return node->items.count > 0;
+}
+
+int64_t gwi_node_next_ns(const gwi_node *node)
+{
+    return node->next_round_ns;
 }
 
 int gwi_node_is_local(const gwi_node *node, int64_t key)
@@ -579,6 +697,35 @@ const gwi_node_stats *gwi_node_count(gwi_node *node)
     for (uint32_t c = 0; c < node->geometry->n_classes; c++)
         node->stats.replicas += gwi_slab_in_use(&node->local.pairs[c]);
     return &node->stats;
+}
+
+static size_t item_bytes(const gwi_node *node, const gwi_item *item)
+{
+    size_t row = gwi_row_bytes(node, item->key);
+
+    return sizeof *item + (size_t)item->holders_capacity * sizeof *item->holders +
+           (item->told.values != NULL ? row : 0) + (item->last_word.values != NULL ? row : 0);
+}
+
+gwi_node_memory gwi_node_measure(gwi_node *node)
+{
+    const gwi_geometry *g = node->geometry;
+    gwi_hash_cursor cursor = gwi_hash_start(&node->items);
+    uint64_t key, value;
+    gwi_node_memory m = {.words = (size_t)g->n_keys * (sizeof(gwi_word) + 2 * sizeof(uint32_t)) +
+                                  gwi_marks_bytes(g->n_keys),
+                         .directory = (size_t)(g->n_keys / node->nodes + 1) * sizeof *node->directory,
+                         .items = node->items.n_slots * (sizeof(gwi_hash_entry) + 1),
+                         .post = gwi_post_bytes(node)};
+
+    for (size_t i = 0; i < node->cache_n; i++)
+        m.cache += (node->cache[i].key_1 != 0) * sizeof *node->cache;
+    for (uint32_t c = 0; c < g->n_classes; c++)
+        m.rows += gwi_slab_in_use(&node->local.store.slabs[c]) * g->classes[c].row_bytes +
+                  gwi_slab_in_use(&node->local.pairs[c]) * 2 * g->classes[c].row_bytes;
+    while (gwi_hash_next(&node->items, &cursor, &key, &value))
+        m.items += item_bytes(node, (const gwi_item *)(uintptr_t)value);
+    return m;
 }
 
 gwi_local *gwi_node_local(gwi_node *node)

@@ -13,6 +13,7 @@
 
 #include "fabric/fabric.h"
 #include "params/local.h"
+#include "params/note.h"
 
 #include <stdio.h>
 
@@ -28,6 +29,9 @@ typedef struct gwi_node gwi_node;
 typedef enum gwi_technique { GWI_TECHNIQUES(GWI_TECHNIQUE) GWI_N_TECHNIQUES } gwi_technique;
 #undef GWI_TECHNIQUE
 
+/* How many clocks ahead to look of a worker whose clock is `clock`. */
+typedef int64_t gwi_node_ahead(void *ctx, int worker, int64_t clock);
+
 typedef struct gwi_node_options {
     const gwi_geometry *geometry; /* borrowed */
     int node, nodes;
@@ -35,6 +39,11 @@ typedef struct gwi_node_options {
     gwi_technique technique;
     int64_t round_ns; /* between rounds; 0: 100 us */
     int cache_keys;   /* places in the location cache; 0: 65,536 */
+    gwi_node_ahead *ahead; /* for study, called in every round; NULL: timing.h */
+    void *ahead_ctx;       /* borrowed */
+    const gwi_local *local; /* a view of the node's memory, copied; NULL: it makes its own */
+    const int *ranks;       /* in the fabric, by node, and the reverse; borrowed.  NULL: the same */
+    const int *nodes_of;
     FILE *trace;      /* borrowed; a line for every note that comes in; NULL: none */
 } gwi_node_options;
 
@@ -50,6 +59,18 @@ int gwi_node_access(gwi_node *node, int worker, gwi_access access, const int64_t
                     void *values, int64_t *ret_seq);
 int gwi_node_localize(gwi_node *node, int worker, const int64_t *keys, size_t n, int64_t *ret_seq);
 int gwi_node_is_done(const gwi_node *node, int worker, int64_t seq);
+
+/* The same for an agent, which has it from a worker that tried in place: whatever is done is
+ * told by setting `done` to 1. */
+int gwi_node_order(gwi_node *node, int worker, gwi_access access, const int64_t *keys, size_t n,
+                   void *values, _Atomic uint32_t *done);
+int gwi_node_order_localize(gwi_node *node, int worker, const int64_t *keys, size_t n,
+                            _Atomic uint32_t *done);
+
+/* How many were told so far, and what the worker says of itself elsewhere. */
+uint64_t gwi_node_finished(const gwi_node *node);
+void gwi_node_see_worker(gwi_node *node, int worker, int64_t clock, uint64_t barriers);
+uint64_t gwi_node_released(const gwi_node *node);
 
 /* The worker will use the keys in clocks [start, end). */
 int gwi_node_intent(gwi_node *node, int worker, const int64_t *keys, size_t n, int64_t start,
@@ -73,6 +94,12 @@ int gwi_node_is_local(const gwi_node *node, int64_t key);
 /* Take in what has come, do what is due, send what there is.  Returns 1 if anything
  * happened, else 0. */
 int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns);
+
+/* Whether workers' clocks and changes may give it something to do, of which no message tells. */
+int gwi_node_watches(const gwi_node *node);
+
+/* When it has something to do even if no message comes. */
+int64_t gwi_node_next_ns(const gwi_node *node);
 
 /* Whether nothing is under way here: no operation, nothing to send, nothing to tell. */
 int gwi_node_is_idle(const gwi_node *node);
@@ -99,9 +126,27 @@ typedef struct gwi_node_stats {
 #undef GWI_NODE_STAT
     uint64_t replicas; /* here now */
     uint64_t items;    /* keys of which more is remembered than their word */
+    /* sent, by kind: notes and their bytes */
+    uint64_t notes[GWI_N_NOTES], note_bytes[GWI_N_NOTES];
 } gwi_node_stats;
 
 const gwi_node_stats *gwi_node_count(gwi_node *node);
+
+/* What it takes of memory, in bytes.  Memory that was never written takes none. */
+#define GWI_NODE_MEMORY(X)                                       \
+    X(words, "what is known of each key, and which have changed") \
+    X(rows, "vectors: owned, and pairs of replicas")             \
+    X(directory, "the owners of keys whose home is here")        \
+    X(cache, "where keys were seen")                             \
+    X(items, "what is remembered of keys while something goes on") \
+    X(post, "messages that are collected, sent or received")
+typedef struct gwi_node_memory {
+#define GWI_NODE_BYTES(name, help) size_t name;
+    GWI_NODE_MEMORY(GWI_NODE_BYTES)
+#undef GWI_NODE_BYTES
+} gwi_node_memory;
+
+gwi_node_memory gwi_node_measure(gwi_node *node);
 
 /* for tests: what a node has, and what the home of a key believes */
 gwi_local *gwi_node_local(gwi_node *node);

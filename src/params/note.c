@@ -12,7 +12,7 @@ static size_t padded(size_t n)
 
 static int make_room(gwi_frame *frame, size_t more)
 {
-    size_t need = frame->n_bytes + more, capacity = frame->capacity == 0 ? 1024 : frame->capacity;
+    size_t need = frame->n_bytes + more, capacity = frame->capacity == 0 ? 256 : frame->capacity;
 
     if (need <= frame->capacity)
         return 0;

@@ -17,8 +17,8 @@
  *   TRANSFER  owner -> new owner  the key: vector, and who has replicas
  *   SYNC      node -> all         tell me what has changed in the replicas that I have
  *   SYNCED    node -> node        that was all
- *   ARRIVE    node -> node 0      all workers here have come to the barrier
- *   RELEASE   node 0 -> all       and everywhere                                    */
+ *   ARRIVE    node -> parent      all workers here and below have come to the barrier
+ *   RELEASE   parent -> node      and everywhere                                    */
 #ifndef GWI_PARAMS_NOTE_H
 #define GWI_PARAMS_NOTE_H
 

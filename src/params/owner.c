@@ -130,25 +130,36 @@ static void set_watched(gwi_node *node, gwi_item *item)
                    n_granted(item) > 0 && !GWI_MUTANT(3));
 }
 
-void gwi_make_due(gwi_node *node, gwi_item *item)
+static void note_key(gwi_node *node, gwi_keys_noted *keys, int64_t key, int *is_noted)
 {
-    if (item->due)
+    if (*is_noted)
         return;
-    if (node->n_due == node->due_capacity) {
-        size_t capacity = node->due_capacity == 0 ? 64 : 2 * node->due_capacity;
-        int64_t *grown = realloc(node->due, capacity * sizeof *grown);
+    if (keys->n == keys->capacity) {
+        size_t capacity = keys->capacity == 0 ? 64 : 2 * keys->capacity;
+        int64_t *grown = realloc(keys->key, capacity * sizeof *grown);
         if (grown == NULL) {
             gwi_fail_node(node, gwi_fail(GW_ENOMEM, "%zu keys with news", capacity));
             return;
         }
-        node->due = grown;
-        node->due_capacity = capacity;
+        keys->key = grown;
+        keys->capacity = capacity;
     }
-    node->due[node->n_due++] = item->key;
-    item->due = 1;
+    keys->key[keys->n++] = key;
+    *is_noted = 1;
 }
 
-static void refresh(gwi_node *node, gwi_item *item, gwi_holder *h)
+void gwi_make_due(gwi_node *node, gwi_item *item)
+{
+    note_key(node, &node->due, item->key, &item->due);
+}
+
+void gwi_make_due_later(gwi_node *node, gwi_item *item)
+{
+    note_key(node, &node->later, item->key, &item->later);
+}
+
+/* `value`: what the vector is, or was when we gave it away; NULL: look. */
+static void refresh(gwi_node *node, gwi_item *item, gwi_holder *h, const void *value)
 {
     gwi_note note = {.kind = GWI_NOTE_REFRESH,
                      .key = item->key,
@@ -162,21 +173,43 @@ static void refresh(gwi_node *node, gwi_item *item, gwi_holder *h)
 
     if (whole) {
         note.flags |= GWI_NOTE_READS;
-        gwi_local_read(&node->local, item->key, node->scratch);
+        if (value == NULL)
+            gwi_local_read(&node->local, item->key, node->scratch);
     }
-    gwi_send(node, h->node, &note, node->scratch, n_bytes, NULL, 0);
+    gwi_send(node, h->node, &note, value == NULL ? node->scratch : value, n_bytes, NULL, 0);
     node->stats.refreshes++;
     h->stale = h->ack = 0;
     h->by_us = 1;
+    h->heard_ns = node->now_ns;
 }
 
-/* Tell the holders what they lack. */
-void gwi_refresh_holders(gwi_node *node, gwi_item *item)
+/* Tell the holders what they lack: those who have told us something, once for each time; the
+ * others, unless it is for `all`, only if they have not heard anything for a while.  So a replica
+ * that is in use is refreshed as often as it is changed there, whatever others do, and one that
+ * nobody uses, rarely.  Returns whether any must still hear something. */
+int gwi_refresh_holders(gwi_node *node, gwi_item *item, int all)
+{
+    int left = 0;
+
+    for (int i = 0; i < item->n_holders; i++) {
+        gwi_holder *h = &item->holders[i];
+        if (!h->granted || !(h->stale || h->ack))
+            continue;
+        if (all || h->ack || node->now_ns - h->heard_ns >= node->patience_ns)
+            refresh(node, item, h, NULL);
+        else
+            left = 1;
+    }
+    return left;
+}
+
+/* The key has left with this value: the holders hear all that we knew. */
+static void refresh_after(gwi_node *node, gwi_item *item, int but, const void *value)
 {
     for (int i = 0; i < item->n_holders; i++) {
         gwi_holder *h = &item->holders[i];
-        if (h->granted && (h->stale || h->ack))
-            refresh(node, item, h);
+        if (h->granted && h->node != but && (h->stale || h->ack))
+            refresh(node, item, h, value);
     }
 }
 
@@ -192,10 +225,13 @@ static void grant(gwi_node *node, gwi_item *item, gwi_holder *h)
     gwi_note note = {
         .kind = GWI_NOTE_GRANT, .key = item->key, .number = ++item->stamp, .term = h->term};
 
+    /* First watched, then read: a change by a worker in between is marked. */
+    gwi_local_flag(&node->local, item->key, GWI_WORD_WATCHED, !GWI_MUTANT(3));
     gwi_local_read(&node->local, item->key, node->scratch);
     gwi_send(node, h->node, &note, node->scratch, gwi_row_bytes(node, item->key), NULL, 0);
     h->granted = h->by_us = 1;
     h->stale = 0;
+    h->heard_ns = node->now_ns;
     node->stats.grants++;
 }
 
@@ -257,7 +293,7 @@ static void refresh_asker(gwi_node *node, int asker, int64_t key)
     for (int i = 0; item != NULL && i < item->n_holders; i++)
         if (item->holders[i].node == asker && item->holders[i].granted && !GWI_MUTANT(4)) {
             item->holders[i].stale = 1;
-            refresh(node, item, &item->holders[i]);
+            refresh(node, item, &item->holders[i], NULL);
         }
 }
 
@@ -315,7 +351,9 @@ static void serve_tell(gwi_node *node, const gwi_note *note, const unsigned char
     if (h == NULL || (h->tombstone && !GWI_MUTANT(5))) {
         /* The holder has counted it itself, or never had the replica that it ends. */
         assert(h != NULL || change == GWI_NO_CHANGE);
-        if (h != NULL)
+        /* A grant that came late is refused with the term of a replica that news had begun
+         * before: what that one told, the tombstone still waits for. */
+        if (h != NULL && !(note->flags & GWI_NOTE_QUIET))
             remove_holder(item, h);
         say_dropped(node, note);
     } else {
@@ -356,6 +394,7 @@ static void decide(gwi_node *node, int64_t key, int new_owner)
     gwi_note give = {.kind = GWI_NOTE_GIVE, .node = new_owner, .key = key, .seq = ++place->tenure};
     int old_owner = place->owner;
 
+    assert(new_owner != old_owner);
     place->owner = GWI_MUTANT(18) ? old_owner : new_owner;
     gwi_send(node, old_owner, &give, NULL, 0, NULL, 0);
 }
@@ -405,16 +444,18 @@ static int list_holders(gwi_node *node, gwi_item *item, gwi_note *transfer,
     return n;
 }
 
-/* What the new owner needs: vector, holders; and the holders have heard all that we know. */
+/* What the new owner needs: vector, holders.  When the vector is out of our workers' reach, and
+ * not before, we know what the holders lack. */
 static void hand_over(gwi_node *node, gwi_item *item, int to, uint32_t tenure)
 {
     gwi_note note = {.kind = GWI_NOTE_TRANSFER, .node = to, .key = item->key, .seq = tenure};
     gwi_note_holder *list = NULL;
     int keeps = keeps_replica(node, item);
 
+    gwi_local_disown(&node->local, item->key, keeps, node->scratch2);
     if (gwi_marks_has(&node->local.marks, item->key) && !GWI_MUTANT(21))
         make_stale(item, NULL);
-    gwi_refresh_holders(node, item);
+    refresh_after(node, item, to, node->scratch2);
     int n = list_holders(node, item, &note, &list);
     if (n < 0)
         return;
@@ -423,9 +464,8 @@ static void hand_over(gwi_node *node, gwi_item *item, int to, uint32_t tenure)
         item->seq = 0;
         list[n++] = (gwi_note_holder){node->id, item->term, 0, 1};
     }
-    gwi_local_disown(&node->local, item->key, keeps, node->scratch);
     note.number = item->stamp;
-    gwi_send(node, to, &note, node->scratch, gwi_row_bytes(node, item->key), list,
+    gwi_send(node, to, &note, node->scratch2, gwi_row_bytes(node, item->key), list,
              (size_t)n * sizeof *list);
     free(list);
     item->n_holders = 0;
@@ -488,6 +528,7 @@ static void take_holders(gwi_node *node, gwi_item *item, const gwi_note *note,
         add_holder(node, item, (gwi_holder){.node = listed.node,
                                             .term = listed.term,
                                             .seq = listed.seq,
+                                            .heard_ns = node->now_ns,
                                             .granted = listed.granted == 1,
                                             .tombstone = listed.granted == 2});
     }
@@ -518,21 +559,19 @@ void gwi_take_transfer(gwi_node *node, const gwi_note *note, const unsigned char
     if (item == NULL)
         return;
     assert(state != GWI_OWNED);
+    (void)state;
     memcpy(node->scratch2, payload, gwi_row_bytes(node, item->key));
     item->n_holders = 0;
     take_holders(node, item, note, payload);
     int changed = count_told(node, item, note, &item->last_word, node->scratch2) |
                   count_told(node, item, note, &item->told, node->scratch2);
-    if (state == GWI_REPLICA) {
-        gwi_change untold = gwi_local_take_untold(&node->local, item->key, node->scratch);
-        if (!GWI_MUTANT(13))
-            gwi_change_value(&node->local, item->key, node->scratch2, untold, node->scratch);
-        changed |= untold != GWI_NO_CHANGE;
-    }
     free(item->told.values);
     item->told.values = NULL;
     item->tell_again = 0;
-    gwi_local_own(&node->local, item->key, node->scratch2);
+    if (GWI_MUTANT(13) && state == GWI_REPLICA)
+        gwi_local_take_untold(&node->local, item->key, node->scratch);
+    changed |= gwi_local_own(&node->local, item->key, node->scratch2,
+                             n_granted(item) > 0 && !GWI_MUTANT(3));
     item->stamp = note->number;
     item->tenure = note->seq;
     gwi_end_asking(node, item);
@@ -543,7 +582,6 @@ void gwi_take_transfer(gwi_node *node, const gwi_note *note, const unsigned char
     }
     node->stats.moves++;
     gwi_arrived_here(node, item);
-    set_watched(node, item);
     gwi_line_move(node, item);
     unpark(node, item);
     item = gwi_item_find(node, note->key);

@@ -2,17 +2,20 @@
 #include "params/params.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "params/agent.h"
 
 #include <godwit/comm.h>
 
 #include <assert.h>
 #include <stdlib.h>
 
+#define TRAY_BYTES ((size_t)256 << 10) /* for what a worker has with agents at a time */
+
 /* agreeing */
 
 /* What the ranks must agree on.  `valid` is 0 where the arguments were refused. */
 struct card {
-    int64_t valid, num_keys, lengths, dtype, workers;
+    int64_t valid, num_keys, lengths, dtype, workers, technique;
 };
 
 #define CARD_FIELDS (sizeof(struct card) / sizeof(int64_t))
@@ -31,6 +34,8 @@ static int differ(int rank, const struct card *mine, const struct card *theirs)
     if (theirs->workers != mine->workers)
         return gwi_fail(GW_EDISAGREE, "workers is %lld here and %lld on rank %d",
                         (long long)mine->workers, (long long)theirs->workers, rank);
+    if (theirs->technique != mine->technique)
+        return gwi_fail(GW_EDISAGREE, "technique is not the same here and on rank %d", rank);
     return 0;
 }
 
@@ -69,7 +74,7 @@ static int agree_on_result(gw_comm *comm, int err)
 
 /* opening */
 
-static int check_options(const gw_params_options *opt, const gwi_fabric *f)
+static int check_options(const gw_params_options *opt)
 {
     if (opt->size_bytes < sizeof *opt)
         return gwi_fail(GW_EINVAL, "size_bytes is %zu; begin with GW_PARAMS_OPTIONS_INIT",
@@ -78,19 +83,54 @@ static int check_options(const gw_params_options *opt, const gwi_fabric *f)
         return gwi_fail(GW_EINVAL, "lengths is NULL; give one length, or one for each key");
     if (opt->workers < 1 || opt->workers > 4096)
         return gwi_fail(GW_EINVAL, "workers is %d; it must be from 1 to 4096", opt->workers);
-    if (f->place.nodes > 1)
-        return gwi_fail(GW_EUNSUP,
-                        "this job has %d nodes; parameters of several nodes do not exist yet, so "
-                        "run it on one (GODWIT_NODE_SIZE=0)",
-                        f->place.nodes);
+    if (opt->technique < 0 || opt->technique >= GWI_N_TECHNIQUES)
+        return gwi_fail(GW_EINVAL, "technique is %d; it must be from 0 to %d", opt->technique,
+                        GWI_N_TECHNIQUES - 1);
     return 0;
+}
+
+static int has_agents(const gw_params *params)
+{
+    return params->world->fabric->place.nodes > 1;
+}
+
+static size_t round_up(size_t n)
+{
+    return (n + GWI_STORE_ALIGN - 1) / GWI_STORE_ALIGN * GWI_STORE_ALIGN;
+}
+
+static size_t slots_at(const gw_params *params)
+{
+    return round_up(sizeof(gwi_hall) + (size_t)params->n_seats * sizeof(gwi_seat));
+}
+
+static size_t trays_at(const gw_params *params)
+{
+    return slots_at(params) + round_up((size_t)params->n_channels * sizeof(gwi_slot));
 }
 
 static size_t store_at(const gw_params *params)
 {
-    size_t before = sizeof(gwi_hall) + (size_t)params->n_seats * sizeof(gwi_seat);
+    return has_agents(params) ? trays_at(params) + (size_t)params->n_seats * params->tray_bytes
+                              : slots_at(params);
+}
 
-    return (before + GWI_STORE_ALIGN - 1) / GWI_STORE_ALIGN * GWI_STORE_ALIGN;
+static size_t vectors_bytes(const gw_params *params)
+{
+    return has_agents(params) ? gwi_local_bytes(&params->geometry)
+                              : gwi_store_bytes(&params->geometry);
+}
+
+/* Half a tray holds any one vector. */
+static void size_trays(gw_params *params)
+{
+    const gwi_geometry *g = &params->geometry;
+    size_t longest = 0;
+
+    for (uint32_t c = 0; c < g->n_classes; c++)
+        longest = g->classes[c].row_bytes > longest ? g->classes[c].row_bytes : longest;
+    params->tray_bytes = round_up(4 * longest > TRAY_BYTES ? 4 * longest : TRAY_BYTES);
+    params->n_channels = 1;
 }
 
 /* Which rank of the world is which of the node. */
@@ -108,7 +148,7 @@ static void find_ranks(gw_params *params)
 static int share_memory(gw_params *params)
 {
     gwi_fabric *f = params->world->fabric;
-    size_t store_bytes = gwi_store_bytes(&params->geometry);
+    size_t store_bytes = vectors_bytes(params);
 
     /* All ranks have the same numbers here, so all are refused or none. */
     if (store_bytes == 0 || store_bytes > PTRDIFF_MAX - store_at(params))
@@ -117,6 +157,38 @@ static int share_memory(gw_params *params)
     return gwi_fabric_segment_open(f, store_at(params) + store_bytes,
                                    gwi_deadline_ns(params->world->job.timeout_ns),
                                    &params->segment);
+}
+
+static int make_vectors(gw_params *params, void *memory, size_t n_bytes)
+{
+    const gwi_place *place = &params->world->fabric->place;
+    gwi_share share = {place->node, place->nodes};
+    int err;
+
+    if (!has_agents(params))
+        return gwi_store_init(&params->store, &params->geometry, share, memory, n_bytes);
+    err = gwi_local_init(&params->local, &params->geometry, share, memory, n_bytes);
+    params->store = params->local.store;
+    return err;
+}
+
+static int find_vectors(gw_params *params, void *memory, size_t n_bytes)
+{
+    int err;
+
+    if (!has_agents(params))
+        return gwi_store_attach(&params->store, &params->geometry, memory, n_bytes);
+    err = gwi_local_attach(&params->local, &params->geometry, memory);
+    params->store = params->local.store;
+    return err;
+}
+
+static void forget_vectors(gw_params *params)
+{
+    if (has_agents(params))
+        gwi_local_fini(&params->local);
+    else
+        gwi_store_fini(&params->store);
 }
 
 /* The first process of the node fills the memory, then the others look. */
@@ -129,22 +201,23 @@ static int fill_memory(gw_params *params, gw_comm *comm)
 
     params->hall = (gwi_hall *)(void *)base;
     params->seats = (gwi_seat *)(void *)(base + sizeof(gwi_hall));
+    params->slots = (gwi_slot *)(void *)(base + slots_at(params));
+    params->trays = base + trays_at(params);
     if (f->place.local_rank == 0)
-        err = gwi_store_init(&params->store, &params->geometry,
-                             (gwi_share){f->place.node, f->place.nodes}, base + at, n_bytes);
+        err = make_vectors(params, base + at, n_bytes);
     err = agree_on_result(comm, err);
     if (err == 0 && f->place.local_rank != 0)
-        err = gwi_store_attach(&params->store, &params->geometry, base + at, n_bytes);
+        err = find_vectors(params, base + at, n_bytes);
     err = agree_on_result(comm, err);
     if (err < 0)
-        gwi_store_fini(&params->store);
+        forget_vectors(params);
     return err;
 }
 
 static int open_on(gw_params *params, const gw_params_options *opt, gw_comm *comm)
 {
     gwi_fabric *f = params->world->fabric;
-    int err = check_options(opt, f);
+    int err = check_options(opt);
 
     if (err == 0)
         err = gwi_geometry_init(&params->geometry, opt->num_keys, opt->lengths, opt->n_lengths,
@@ -152,7 +225,7 @@ static int open_on(gw_params *params, const gw_params_options *opt, gw_comm *com
     struct card card = {0};
     if (err == 0)
         card = (struct card){1, opt->num_keys, (int64_t)params->geometry.hash, (int64_t)opt->dtype,
-                             opt->workers};
+                             opt->workers, opt->technique};
     err = agree(comm, &card, err);
     if (err < 0)
         goto fini_geometry;
@@ -168,6 +241,7 @@ static int open_on(gw_params *params, const gw_params_options *opt, gw_comm *com
     if (err < 0)
         goto free_lists;
     find_ranks(params);
+    size_trays(params);
     err = share_memory(params);
     if (err < 0)
         goto free_lists;
@@ -184,6 +258,22 @@ free_lists:
 fini_geometry:
     gwi_geometry_fini(&params->geometry);
     return err;
+}
+
+/* Give back what this process has of it; its workers are closed or freed. */
+static void free_params(gw_params *params)
+{
+    gwi_fabric *f = params->world->fabric;
+
+    gwi_agent_stop(params->agent);
+    gwi_pages_stop(&params->pages);
+    forget_vectors(params);
+    f->ops->segment_close(f, &params->segment);
+    pthread_mutex_destroy(&params->lock);
+    free(params->ranks);
+    free(params->workers);
+    gwi_geometry_fini(&params->geometry);
+    free(params);
 }
 
 int gw_params_open(gw_world *world, const gw_params_options *opt, gw_params **ret_params)
@@ -204,25 +294,15 @@ int gw_params_open(gw_world *world, const gw_params_options *opt, gw_params **re
         return err;
     }
     pthread_mutex_init(&params->lock, NULL);
+    err = agree_on_result(comm, gwi_agent_start(params, (gwi_technique)opt->technique));
+    if (err < 0) {
+        free_params(params);
+        return err;
+    }
     if (world->fabric->place.local_rank == 0)
         gwi_pages_start(&params->pages, params->segment.base, params->segment.n_bytes);
     *ret_params = params;
     return 0;
-}
-
-/* Give back what this process has of it; its workers are closed or freed. */
-static void free_params(gw_params *params)
-{
-    gwi_fabric *f = params->world->fabric;
-
-    gwi_pages_stop(&params->pages);
-    gwi_store_fini(&params->store);
-    f->ops->segment_close(f, &params->segment);
-    pthread_mutex_destroy(&params->lock);
-    free(params->ranks);
-    free(params->workers);
-    gwi_geometry_fini(&params->geometry);
-    free(params);
 }
 
 /* No barrier waits for workers that were never taken. */
@@ -249,7 +329,7 @@ int gw_params_close(gw_params *params)
         gw_worker_close(params->workers[i]);
     leave_seats(params);
     gwi_pages_stop(&params->pages);
-    assert(params->n_seats > 1 || gwi_store_valid(&params->store));
+    assert(params->n_seats > 1 || has_agents(params) || gwi_store_valid(&params->store));
     err = gw_comm_world(params->world, &comm);
     if (err == 0)
         err = gw_comm_barrier(comm);

@@ -4,6 +4,10 @@
  *
  *     hall | seats, one a worker | store (store.h)
  *
+ * and with several nodes
+ *
+ *     hall | seats | slots, one a channel | trays, one a worker | vectors (local.h)
+ *
  * If a process dies here: the others' waits end with its name; the segment is freed when
  * the last process of the job has ended.                                             */
 #ifndef GWI_PARAMS_PARAMS_H
@@ -12,16 +16,22 @@
 #include "base/pages.h"
 #include "base/wait.h"
 #include "comm/world.h"
+#include "params/node.h"
 #include "params/store.h"
+#include "params/tray.h"
 
 #include <godwit/params.h>
 
 #include <pthread.h>
 
+typedef struct gwi_agent gwi_agent;
+
 /* In shared memory. */
 typedef struct gwi_hall {
-    /* rung by who arrives last at a barrier */
+    /* rung by who arrives last at a barrier, and by agents */
     _Alignas(GWI_LINE) gwi_bell bell;
+    /* several nodes: the last barrier to which all have come; written by the agent of channel 0 */
+    _Atomic uint64_t released;
 } gwi_hall;
 
 #define GWI_SEAT_GONE UINT64_MAX
@@ -49,6 +59,13 @@ struct gw_params {
     int *ranks;        /* in the world, by local rank; owned */
     gwi_store store;
     gwi_pages pages;
+    /* several nodes only: the same and more, and the agents' slots and the workers' trays */
+    gwi_local local; /* `store` is a copy of its store */
+    int n_channels;
+    gwi_slot *slots; /* by channel */
+    unsigned char *trays; /* by seat */
+    size_t tray_bytes;
+    gwi_agent *agent; /* owned; NULL: this process has none */
     /* under `lock` */
     pthread_mutex_t lock;
     gw_worker **workers; /* by number; NULL: not yet, or closed again */
@@ -69,6 +86,10 @@ struct gw_worker {
     gwi_walker walker;
     /* by its thread */
     int in_barrier; /* it has arrived, and the wait failed */
+    /* several nodes only, by its thread; see remote.h */
+    gwi_local local; /* with its own hand */
+    gwi_tray tray;
+    struct gwi_remote *remote;
 };
 
 /* The sum of a counter over this worker so far. */

@@ -338,27 +338,55 @@ static void more_memory_than_there_is_is_refused_on_all_ranks(void **state)
     run_processes(3, ask_for_too_much);
 }
 
-static void open_on_two_nodes(const struct processes *all, int rank)
+/* Every key is asked of the other node, brought here, or kept as a replica, in turn. */
+static void work_on_two_nodes(const struct processes *all, int rank)
 {
-    gw_world_options w = GW_WORLD_OPTIONS_INIT;
+    gw_world_options join_options = GW_WORLD_OPTIONS_INIT;
     gw_params_options opt = options(1);
-    gw_params *params = NULL;
+    int64_t keys[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    gw_keys some = {keys, 10};
+    uint8_t local[10];
+    gw_params *params;
+    gw_worker *worker;
     gw_world *world;
 
-    w.rank = rank;
-    w.size = all->n;
-    w.job = all->job;
-    w.node_size = 1;
-    REQUIRE(gw_world_join(&w, &world) == 0);
-    REQUIRE(gw_params_open(world, &opt, &params) == GW_EUNSUP && saw("2 nodes"));
-    REQUIRE(gw_world_barrier(world) == 0);
+    join_options.rank = rank;
+    join_options.size = all->n;
+    join_options.node_size = 1;
+    join_options.job = all->job;
+    REQUIRE(gw_world_join(&join_options, &world) == 0);
+    REQUIRE(gw_params_open(world, &opt, &params) == 0);
+    REQUIRE(gw_params_worker(params, &worker) == 0);
+    size_t n = (size_t)gw_params_entries(params, some);
+    float *values = calloc(n, sizeof *values);
+    for (size_t i = 0; i < n; i++)
+        values[i] = (float)(rank + 1);
+    for (int turn = 0; turn < 3; turn++) {
+        REQUIRE(gw_worker_push(worker, some, values, n, NULL) == 0);
+        REQUIRE(gw_worker_end_setup(worker) == 0);
+        float *got = calloc(n, sizeof *got);
+        REQUIRE(gw_worker_pull(worker, some, got, n, NULL) == 0);
+        for (size_t i = 0; i < n; i++)
+            REQUIRE(got[i] == (float)(3 * (turn + 1)));
+        free(got);
+        REQUIRE(gw_worker_barrier(worker) == 0);
+        if (turn == 0 && rank == 0)
+            REQUIRE(gw_worker_localize(worker, some, NULL) == 0);
+        if (turn == 1)
+            REQUIRE(gw_worker_intent(worker, some, 0, 10) == 0 && gw_worker_wait_sync(worker) == 0 &&
+                    gw_worker_is_local(worker, some, local) == 0);
+        for (int i = 0; turn == 1 && i < 10; i++)
+            REQUIRE(local[i]);
+    }
+    free(values);
+    REQUIRE(gw_worker_close(worker) == 0 && gw_params_close(params) == 0);
     gw_world_close(world);
 }
 
-static void several_nodes_are_refused_with_a_reason(void **state)
+static void keys_are_asked_for_moved_and_replicated_between_nodes(void **state)
 {
     (void)state;
-    run_processes(2, open_on_two_nodes);
+    run_processes(2, work_on_two_nodes);
 }
 
 static void die_before_opening(const struct processes *all, int rank)
@@ -1146,7 +1174,7 @@ GWI_TESTS(cmocka_unit_test(what_one_process_writes_all_read),
           cmocka_unit_test(a_rank_that_disagrees_is_named_on_every_rank),
           cmocka_unit_test(bad_arguments_on_all_ranks_are_refused_on_all),
           cmocka_unit_test(more_memory_than_there_is_is_refused_on_all_ranks),
-          cmocka_unit_test(several_nodes_are_refused_with_a_reason),
+          cmocka_unit_test(keys_are_asked_for_moved_and_replicated_between_nodes),
           cmocka_unit_test(a_death_ends_the_opening),
           cmocka_unit_test(keys_and_lengths_can_be_asked_for),
           cmocka_unit_test(bad_calls_are_refused_and_change_nothing),

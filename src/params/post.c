@@ -7,20 +7,134 @@
 
 #define LANE GWI_LANE_PARAMS
 
+/* links */
+
+static gwi_link *link_with(gwi_node *node, int peer)
+{
+    uint64_t value;
+
+    if (gwi_hash_get(&node->links, (uint64_t)peer, &value))
+        return (gwi_link *)(uintptr_t)value;
+    gwi_link *link = calloc(1, sizeof *link);
+    if (link == NULL ||
+        gwi_hash_put(&node->links, (uint64_t)peer, (uint64_t)(uintptr_t)link) < 0) {
+        free(link);
+        gwi_fail_node(node, gwi_fail(GW_ENOMEM, "a message for node %d", peer));
+        return NULL;
+    }
+    link->peer = peer;
+    return link;
+}
+
+static void free_link(gwi_link *link)
+{
+    gwi_frame_fini(&link->collecting);
+    gwi_frame_fini(&link->sending);
+    gwi_frame_fini(&link->coming);
+    free(link);
+}
+
+static void forget_link(gwi_node *node, gwi_link *link)
+{
+    if (link->listed || link->coming.bytes != NULL)
+        return;
+    gwi_hash_remove(&node->links, (uint64_t)link->peer, NULL);
+    free_link(link);
+}
+
+static void list(gwi_node *node, gwi_link *link)
+{
+    if (link->listed)
+        return;
+    link->listed = 1;
+    link->next = NULL;
+    if (node->first_to_send == NULL)
+        node->first_to_send = link;
+    else
+        node->last_to_send->next = link;
+    node->last_to_send = link;
+}
+
+/* Nothing is to be sent or half received. */
+int gwi_post_is_idle(const gwi_node *node)
+{
+    return node->links.count == 0 && node->to_self.n_bytes == 0;
+}
+
+size_t gwi_post_bytes(const gwi_node *node)
+{
+    gwi_hash_cursor cursor = gwi_hash_start(&node->links);
+    uint64_t peer, value;
+    size_t sum = node->to_self.capacity + node->links.n_slots * (sizeof(gwi_hash_entry) + 1);
+
+    while (gwi_hash_next(&node->links, &cursor, &peer, &value)) {
+        const gwi_link *link = (const gwi_link *)(uintptr_t)value;
+        sum += sizeof *link + link->collecting.capacity + link->sending.capacity +
+               link->coming.capacity;
+    }
+    return sum;
+}
+
+void gwi_post_fini(gwi_node *node)
+{
+    gwi_hash_cursor cursor = gwi_hash_start(&node->links);
+    uint64_t peer, value;
+
+    while (gwi_hash_next(&node->links, &cursor, &peer, &value))
+        free_link((gwi_link *)(uintptr_t)value);
+    gwi_hash_fini(&node->links);
+    gwi_frame_fini(&node->to_self);
+}
+
+/* notes */
+
 void gwi_send(gwi_node *node, int to, gwi_note *note, const void *part, size_t part_bytes,
               const void *part2, size_t part2_bytes)
 {
-    gwi_frame *frame = &node->links[to].collecting;
-    size_t before = frame->n_bytes;
+    gwi_link *link = to == node->id ? NULL : link_with(node, to);
+    gwi_frame *frame = to == node->id ? &node->to_self : link == NULL ? NULL : &link->collecting;
+    size_t before = frame == NULL ? 0 : frame->n_bytes;
 
-    if (gwi_frame_add(frame, note, part, part_bytes, part2, part2_bytes) < 0) {
+    if (frame == NULL || gwi_frame_add(frame, note, part, part_bytes, part2, part2_bytes) < 0) {
         gwi_fail_node(node, GW_ENOMEM);
         return;
     }
-    if (to != node->id) {
-        node->stats.bytes += frame->n_bytes - before;
-        node->stats.value_bytes += part_bytes;
+    if (link == NULL)
+        return;
+    list(node, link);
+    node->stats.notes[note->kind]++;
+    node->stats.note_bytes[note->kind] += frame->n_bytes - before;
+    node->stats.bytes += frame->n_bytes - before;
+    node->stats.value_bytes += part_bytes;
+}
+
+/* What a peer of another build, or with broken memory, might send. */
+static int check_note(const gwi_node *node, const gwi_note *note)
+{
+    int about_key = note->kind < GWI_NOTE_SYNC;
+
+    if (about_key && (note->key < 0 || note->key >= node->geometry->n_keys))
+        return gwi_fail(GW_EBROKEN, "a note about key %lld; keys go from 0 to %lld",
+                        (long long)note->key, (long long)node->geometry->n_keys - 1);
+    if (note->node < 0 || note->node >= node->nodes)
+        return gwi_fail(GW_EBROKEN, "a note that speaks of node %d of %d", note->node, node->nodes);
+    size_t row = about_key ? gwi_row_bytes(node, note->key) : 0, need = 0;
+    switch ((gwi_note_kind)note->kind) {
+    case GWI_NOTE_ASK:
+    case GWI_NOTE_TELL: need = note->flags & (GWI_NOTE_ADDS | GWI_NOTE_ASSIGNS) ? row : 0; break;
+    case GWI_NOTE_ANSWER:
+    case GWI_NOTE_REFRESH: need = note->flags & GWI_NOTE_READS ? row : 0; break;
+    case GWI_NOTE_GRANT: need = row; break;
+    case GWI_NOTE_TRANSFER:
+        need = note->n_bytes < row ? row : row + (note->n_bytes - row) / sizeof(gwi_note_holder) *
+                                                     sizeof(gwi_note_holder);
+        break;
+    default: break;
     }
+    return note->n_bytes == need ? 0
+                                 : gwi_fail(GW_EBROKEN, "a note %s about key %lld with %u bytes, not %zu",
+                                            gwi_note_name(note->kind), (long long)note->key,
+                                            note->n_bytes, need);
 }
 
 static int read_frame(gwi_node *node, int from, const unsigned char *bytes, size_t n_bytes)
@@ -30,23 +144,23 @@ static int read_frame(gwi_node *node, int from, const unsigned char *bytes, size
     size_t at = 0;
     int more;
 
-    while ((more = gwi_frame_next(bytes, n_bytes, &at, &note, &payload)) > 0 && node->err == 0)
+    while ((more = gwi_frame_next(bytes, n_bytes, &at, &note, &payload)) > 0 && node->err == 0) {
+        more = check_note(node, &note);
+        if (more < 0)
+            break;
         gwi_handle(node, from, &note, payload);
+    }
     return more < 0 ? gwi_fail_node(node, more) : node->err;
 }
 
 /* What we say to ourselves is heard in order, after what is being heard. */
 static void hear_ourselves(gwi_node *node)
 {
-    gwi_link *self = &node->links[node->id];
-
-    while (self->collecting.n_bytes > 0 && node->err == 0) {
-        gwi_frame frame = self->collecting;
-        self->collecting = self->sending;
-        self->collecting.n_bytes = 0;
+    while (node->to_self.n_bytes > 0 && node->err == 0) {
+        gwi_frame frame = node->to_self;
+        node->to_self = (gwi_frame){0};
         read_frame(node, node->id, frame.bytes, frame.n_bytes);
-        frame.n_bytes = 0;
-        self->sending = frame;
+        gwi_frame_fini(&frame);
     }
 }
 
@@ -55,16 +169,9 @@ struct delivery {
     int n;
 };
 
-static int take_piece(void *ctx, const gwi_piece *piece)
+/* A message in pieces is put together.  Returns 1 when it is whole. */
+static int put_together(gwi_frame *coming, const gwi_piece *piece)
 {
-    struct delivery *d = ctx;
-    gwi_frame *coming = &d->node->links[piece->source].coming;
-
-    d->n++;
-    if (piece->abandoned) {
-        coming->n_bytes = 0;
-        return 0;
-    }
     if (piece->total > coming->capacity) {
         unsigned char *bytes = realloc(coming->bytes, piece->total);
         if (bytes == NULL)
@@ -74,27 +181,44 @@ static int take_piece(void *ctx, const gwi_piece *piece)
     }
     memcpy(coming->bytes + piece->offset, piece->bytes, piece->n_bytes);
     coming->n_bytes = piece->offset + piece->n_bytes;
-    if (coming->n_bytes < piece->total)
-        return 0;
-    coming->n_bytes = 0;
-    d->node->stats.received++;
-    return read_frame(d->node, piece->source, coming->bytes, piece->total);
+    return coming->n_bytes == piece->total;
 }
 
-static int send_to(gwi_node *node, gwi_fabric *fabric, int to)
+static int take_piece(void *ctx, const gwi_piece *piece)
 {
-    gwi_link *link = &node->links[to];
-    int sent = 0;
+    struct delivery *d = ctx;
+    gwi_node *node = d->node;
+    int from = node->nodes_of == NULL ? piece->source : node->nodes_of[piece->source];
+    int is_whole = !piece->abandoned && piece->n_bytes == piece->total;
 
-    for (;;) {
+    d->n++;
+    if (is_whole && (uintptr_t)piece->bytes % 8 == 0) {
+        node->stats.received++;
+        return read_frame(node, from, piece->bytes, piece->total);
+    }
+    gwi_link *link = link_with(node, from);
+    if (link == NULL)
+        return node->err;
+    int whole = piece->abandoned ? 0 : put_together(&link->coming, piece);
+    if (whole > 0) {
+        node->stats.received++;
+        whole = read_frame(node, from, link->coming.bytes, piece->total);
+    } else if (whole == 0 && !piece->abandoned) {
+        return 0;
+    }
+    gwi_frame_fini(&link->coming);
+    forget_link(node, link);
+    return whole;
+}
+
+/* Returns 1 if all is sent, 0 if some is left for later. */
+static int send_all(gwi_node *node, gwi_fabric *fabric, gwi_link *link, int *ret_sent)
+{
+    while (link->under_way || link->collecting.n_bytes > 0) {
         if (!link->under_way) {
-            if (link->collecting.n_bytes == 0)
-                return sent;
-            gwi_frame empty = link->sending;
-            empty.n_bytes = 0;
             link->sending = link->collecting;
-            link->collecting = empty;
-            link->out = (gwi_outgoing){.peer = to,
+            link->collecting = (gwi_frame){0};
+            link->out = (gwi_outgoing){.peer = node->ranks == NULL ? link->peer : node->ranks[link->peer],
                                        .lane = LANE,
                                        .bytes = link->sending.bytes,
                                        .n_bytes = link->sending.n_bytes};
@@ -102,27 +226,43 @@ static int send_to(gwi_node *node, gwi_fabric *fabric, int to)
             node->stats.messages++;
         }
         int done = fabric->ops->send(fabric, &link->out);
-        if (done < 0)
-            return gwi_fail_node(node, done);
-        if (done == 0)
-            return sent;
+        if (done <= 0)
+            return done < 0 ? gwi_fail_node(node, done) : 0;
+        gwi_frame_fini(&link->sending);
         link->under_way = 0;
-        sent = 1;
+        *ret_sent = 1;
     }
+    return 1;
+}
+
+static int send_listed(gwi_node *node, gwi_fabric *fabric)
+{
+    gwi_link *link = node->first_to_send;
+    int sent = 0;
+
+    node->first_to_send = node->last_to_send = NULL;
+    while (link != NULL) {
+        gwi_link *next = link->next;
+        int all = node->err == 0 ? send_all(node, fabric, link, &sent) : 0;
+        link->listed = 0;
+        if (all == 1)
+            forget_link(node, link);
+        else
+            list(node, link);
+        link = next;
+    }
+    return sent;
 }
 
 int gwi_post_step(gwi_node *node, gwi_fabric *fabric)
 {
     struct delivery d = {node, 0};
-    int busy = 0, err;
+    int err;
 
     hear_ourselves(node);
     err = fabric->ops->poll(fabric, LANE, -1, take_piece, &d);
     if (err < 0)
         return gwi_fail_node(node, err);
     hear_ourselves(node);
-    for (int n = 0; n < node->nodes && node->err == 0; n++)
-        if (n != node->id)
-            busy |= send_to(node, fabric, n);
-    return d.n > 0 || busy;
+    return send_listed(node, fabric) || d.n > 0;
 }

@@ -227,7 +227,7 @@ bool gwi_store_valid(const gwi_store *store)
 
 #define WORDS_AHEAD 32 /* keys between fetching a word and using it; see bench/params-local */
 #define ROWS_AHEAD 16  /* ... a row; a power of 2 */
-#define LINES_AHEAD 4  /* of a long row: the processor fetches the rest itself, and more slow it down */
+#define LINES_AHEAD 4  /* of a row; the processor fetches more of it by itself, 8 slow it down */
 #define SPINS 200     /* looks at a latch before `stuck` is asked; a push takes far less */
 #define GRIP GWI_HAND_KEYS
 #define LEAST_GRIP 2

@@ -1,45 +1,76 @@
-/* timing.c - rates, and Poisson's distribution. */
+/* timing.c - the shortest of what was seen. */
 #include "params/timing.h"
 
-#include <math.h>
+#include <stddef.h>
 
-#define MEMORY_NS 2e6 /* how long a rate is remembered, at least ... */
-#define MEMORY_TICKS 8 /* ... and for so many advances */
-#define SURE 0.9999
+#define UNKNOWN 8     /* clocks to look ahead before anything was seen */
+#define MOST (1 << 20) /* clocks */
 
-void gwi_timing_look(gwi_timing *timing, int64_t clock, int64_t now_ns)
+static const struct gwi_clock_seen *seen(const gwi_timing *t, uint64_t i)
 {
-    if (timing->looked_ns == 0) {
-        *timing = (gwi_timing){.clock = clock, .looked_ns = now_ns};
-        return;
-    }
-    double span = (double)(now_ns - timing->looked_ns);
-    if (span <= 0)
-        return;
-    double memory = timing->per_ns > 0 ? MEMORY_TICKS / timing->per_ns : MEMORY_NS;
-    memory = memory < MEMORY_NS ? MEMORY_NS : memory;
-    double weight = 1 - exp(-span / memory), rate = (double)(clock - timing->clock) / span;
-    timing->per_ns += weight * (rate - timing->per_ns);
-    timing->clock = clock;
-    timing->looked_ns = now_ns;
+    return &t->seen[i % GWI_TIMING_SEEN];
 }
 
-int64_t gwi_poisson_quantile(double mean, double p)
+static uint64_t oldest(const gwi_timing *t)
 {
-    if (mean <= 0)
+    return t->n > GWI_TIMING_SEEN ? t->n - GWI_TIMING_SEEN : 0;
+}
+
+void gwi_timing_look(gwi_timing *t, int64_t clock, int64_t now_ns)
+{
+    if (t->n > 0 && (clock <= seen(t, t->n - 1)->clock || now_ns <= seen(t, t->n - 1)->at_ns))
+        return;
+    t->seen[t->n++ % GWI_TIMING_SEEN] = (struct gwi_clock_seen){clock, now_ns};
+}
+
+double gwi_timing_period_ns(const gwi_timing *t)
+{
+    if (t->n < 2)
         return 0;
-    if (mean > 200) /* close to normal; 3.719 is the normal quantile of 0.9999 */
-        return (int64_t)ceil(mean + 3.719 * sqrt(mean));
-    double term = exp(-mean), sum = term;
-    int64_t k = 0;
-    while (sum < p && k < 1000) {
-        term *= mean / (double)++k;
-        sum += term;
-    }
-    return k;
+    const struct gwi_clock_seen *first = seen(t, oldest(t)), *last = seen(t, t->n - 1);
+    return (double)(last->at_ns - first->at_ns) / (double)(last->clock - first->clock);
 }
 
-int64_t gwi_timing_ahead(const gwi_timing *timing, double span_ns)
+/* The shortest time in which the clock was seen to advance by `k`, or, if it has not come so far
+ * yet, might have. */
+static double shortest_ns(const gwi_timing *t, int64_t k)
 {
-    return 1 + gwi_poisson_quantile(timing->per_ns * span_ns, SURE);
+    double shortest = gwi_timing_period_ns(t) * (double)k;
+
+    for (uint64_t from = oldest(t), to = from; to < t->n; to++)
+        for (; seen(t, to)->clock - seen(t, from)->clock >= k; from++) {
+            double took = (double)(seen(t, to)->at_ns - seen(t, from)->at_ns);
+            shortest = took < shortest ? took : shortest;
+        }
+    return shortest;
+}
+
+/* From the last advance on, and once the clock is late, from now on for all but the next. */
+int64_t gwi_timing_ahead(const gwi_timing *t, int64_t now_ns, double span_ns)
+{
+    int64_t ahead = 0;
+    double before = 0;
+
+    if (t->n < 2)
+        return 1 + UNKNOWN;
+    double elapsed = (double)(now_ns - seen(t, t->n - 1)->at_ns);
+    for (int64_t k = 1; k < MOST; k += 1 + k / 8) {
+        double takes = shortest_ns(t, k), left = takes - elapsed;
+        if ((left > before ? left : before) > span_ns)
+            break;
+        ahead = k;
+        before = takes;
+    }
+    return 1 + ahead;
+}
+
+/* What exceeds it moves it half way there; all others let it shrink, 280 of them by half. */
+void gwi_timing_learn(double *most_ns, double took_ns)
+{
+    if (*most_ns == 0)
+        *most_ns = 2 * took_ns;
+    else if (took_ns > *most_ns)
+        *most_ns += (took_ns - *most_ns) / 2;
+    else
+        *most_ns *= 1 - 1.0 / 400;
 }

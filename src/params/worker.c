@@ -4,6 +4,7 @@
 #include "base/thread.h"
 #include "comm/mail.h"
 #include "comm/wait.h"
+#include "params/remote.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -100,11 +101,18 @@ int gw_params_worker(gw_params *params, gw_worker **ret_worker)
         worker->seat = &params->seats[local_rank * params->workers_each + number];
         worker->walker = (gwi_walker){
             .hand = &worker->seat->hand, .stuck = wait_for_latch, .ctx = worker};
-        params->workers[number] = worker;
-        params->n_given++;
+        if (params->world->fabric->place.nodes > 1)
+            err = gwi_remote_open(worker);
+        if (err == 0)
+            params->workers[number] = worker;
+        params->n_given += err == 0;
     }
     pthread_mutex_unlock(&params->lock);
 
+    if (err < 0) {
+        free(worker);
+        return err;
+    }
     if (number == params->workers_each) {
         free(worker);
         return gwi_fail(GW_ESTATE,
@@ -136,6 +144,10 @@ int gw_worker_close(gw_worker *worker)
     if (err < 0)
         return err;
 
+    if (worker->remote != NULL) {
+        err = gwi_remote_wait(worker, -1);
+        err = err < 0 ? err : gwi_remote_finish(worker);
+    }
     uint64_t barriers = atomic_load_explicit(&worker->seat->barriers, memory_order_relaxed);
     pthread_mutex_lock(&params->lock);
     for (int c = 0; c < GWI_N_COUNTED; c++)
@@ -146,8 +158,11 @@ int gw_worker_close(gw_worker *worker)
     atomic_store_explicit(&worker->seat->barriers, GWI_SEAT_GONE, memory_order_seq_cst);
     if (everybody_is_there(params, barriers + 1))
         gwi_bell_ring(&params->hall->bell);
+    if (worker->remote != NULL)
+        gwi_remote_nudge(worker);
+    gwi_remote_close(worker);
     free(worker);
-    return 0;
+    return err;
 }
 
 /* operations */
@@ -199,13 +214,30 @@ static inline int finish_call(gw_worker *worker, int what, size_t n, int err, gw
     return 0;
 }
 
+/* With several nodes some of it may be elsewhere. */
+static int finish_remote(gw_worker *worker, gwi_order_kind kind, gw_keys keys, const void *values,
+                         int what, gw_ticket *ret_ticket)
+{
+    int64_t seq;
+    int err = gwi_remote_access(worker, kind, keys, (void *)(uintptr_t)values, &seq);
+
+    if (err == 0 && seq >= 0 && ret_ticket == NULL)
+        err = gwi_remote_wait(worker, seq);
+    err = finish_call(worker, what, keys.n, err, ret_ticket);
+    if (err == 0 && ret_ticket != NULL)
+        ret_ticket->seq = seq;
+    return err;
+}
+
 int gw_worker_pull(gw_worker *worker, gw_keys keys, void *values, size_t n_values,
                    gw_ticket *ret_ticket)
 {
     int err = check_call(worker, keys, "values", values, n_values);
 
-    if (gwi_likely(err == 0))
+    if (gwi_likely(err == 0 && worker->remote == NULL))
         err = gwi_store_pull(&worker->params->store, &worker->walker, keys.key, keys.n, values);
+    else if (err == 0)
+        return finish_remote(worker, GWI_ORDER_PULL, keys, values, GWI_PULLED, ret_ticket);
     return finish_call(worker, GWI_PULLED, keys.n, err, ret_ticket);
 }
 
@@ -214,8 +246,10 @@ int gw_worker_push(gw_worker *worker, gw_keys keys, const void *values, size_t n
 {
     int err = check_call(worker, keys, "updates", values, n_values);
 
-    if (gwi_likely(err == 0))
+    if (gwi_likely(err == 0 && worker->remote == NULL))
         err = gwi_store_push(&worker->params->store, &worker->walker, keys.key, keys.n, values);
+    else if (err == 0)
+        return finish_remote(worker, GWI_ORDER_PUSH, keys, values, GWI_PUSHED, ret_ticket);
     return finish_call(worker, GWI_PUSHED, keys.n, err, ret_ticket);
 }
 
@@ -224,24 +258,80 @@ int gw_worker_set(gw_worker *worker, gw_keys keys, const void *values, size_t n_
 {
     int err = check_call(worker, keys, "values", values, n_values);
 
-    if (gwi_likely(err == 0))
+    if (gwi_likely(err == 0 && worker->remote == NULL))
         err = gwi_store_set(&worker->params->store, &worker->walker, keys.key, keys.n, values);
+    else if (err == 0)
+        return finish_remote(worker, GWI_ORDER_SET, keys, values, GWI_SET, ret_ticket);
     return finish_call(worker, GWI_SET, keys.n, err, ret_ticket);
 }
 
 int gw_worker_wait(gw_worker *worker, gw_ticket ticket)
 {
+    int64_t last = worker->remote == NULL ? -1 : gwi_remote_last(worker);
     int err = gwi_params_check_process(worker->params);
 
-    if (err == 0 && ticket.seq != -1)
-        err = gwi_fail(GW_EINVAL, "ticket %lld was not given by this worker",
-                       (long long)ticket.seq);
-    return err;
+    if (err < 0 || ticket.seq == -1)
+        return err;
+    if (ticket.seq < -1 || ticket.seq > last)
+        return gwi_fail(GW_EINVAL, "ticket %lld was not given by this worker",
+                        (long long)ticket.seq);
+    return gwi_remote_wait(worker, ticket.seq);
 }
 
 int gw_worker_wait_all(gw_worker *worker)
 {
-    return gwi_params_check_process(worker->params);
+    int err = gwi_params_check_process(worker->params);
+
+    return err < 0 || worker->remote == NULL ? err : gwi_remote_wait(worker, -1);
+}
+
+int gw_worker_localize(gw_worker *worker, gw_keys keys, gw_ticket *ret_ticket)
+{
+    gw_ticket ticket = {-1};
+    int err = gwi_params_check_process(worker->params);
+
+    if (err == 0)
+        err = gwi_params_check_keys(worker->params, keys);
+    if (err == 0 && worker->remote != NULL && keys.n > 0)
+        err = gwi_remote_localize(worker, keys, &ticket.seq);
+    if (err == 0 && ret_ticket == NULL)
+        err = gw_worker_wait(worker, ticket);
+    if (err == 0 && ret_ticket != NULL)
+        *ret_ticket = ticket;
+    return err;
+}
+
+int gw_worker_intent(gw_worker *worker, gw_keys keys, int64_t start, int64_t end)
+{
+    int err = gwi_params_check_process(worker->params);
+
+    if (err == 0)
+        err = gwi_params_check_keys(worker->params, keys);
+    if (err == 0 && end <= start)
+        err = gwi_fail(GW_EINVAL, "end is %lld; it must be after start, which is %lld",
+                       (long long)end, (long long)start);
+    return err < 0 || worker->remote == NULL ? err : gwi_remote_intent(worker, keys, start, end);
+}
+
+int gw_worker_wait_sync(gw_worker *worker)
+{
+    int err = gwi_params_check_process(worker->params);
+
+    return err < 0 || worker->remote == NULL ? err : gwi_remote_sync(worker);
+}
+
+int gw_worker_begin_setup(gw_worker *worker)
+{
+    int err = gw_worker_wait_sync(worker);
+
+    return err < 0 ? err : gw_worker_barrier(worker);
+}
+
+int gw_worker_end_setup(gw_worker *worker)
+{
+    int err = gw_worker_begin_setup(worker);
+
+    return err < 0 ? err : gw_worker_begin_setup(worker);
 }
 
 int gw_worker_is_local(gw_worker *worker, gw_keys keys, uint8_t *ret_local)
@@ -279,8 +369,11 @@ static int has_come(const gw_params *params, int seat, uint64_t barriers)
     return atomic_load_explicit(&params->seats[seat].barriers, memory_order_seq_cst) >= barriers;
 }
 
+/* Of this node; with several nodes the agent knows of the others. */
 static int everybody_is_there(const gw_params *params, uint64_t barriers)
 {
+    if (params->n_channels > 0 && params->world->fabric->place.nodes > 1)
+        return atomic_load_explicit(&params->hall->released, memory_order_seq_cst) >= barriers;
     for (int s = 0; s < params->n_seats; s++)
         if (!has_come(params, s, barriers))
             return 0;
@@ -333,6 +426,8 @@ static int meet(gw_worker *worker)
         atomic_store_explicit(&worker->seat->barriers, ++barriers, memory_order_seq_cst);
         if (everybody_is_there(params, barriers))
             gwi_bell_ring(&params->hall->bell);
+        if (worker->remote != NULL)
+            gwi_remote_nudge(worker);
     }
     while (!everybody_is_there(params, barriers) && err >= 0) {
         err = gwi_wait_pause(&wait);

@@ -1,6 +1,11 @@
 /* exact.c - totals are exact, vectors whole, and own writes seen, whoever else is at work.
  *
  *     exact -n 2 -t 4 [--seconds 60] [--seed 1] [--zipf] [--f64]     2 processes of 4 threads
+ *           [--node-size 1] [--technique 0]
+ *
+ * With --node-size the job is cut into nodes of so many processes; then workers also announce
+ * intents, advance their clocks, bring keys to their nodes and start operations without waiting,
+ * and in the end every node has to show the totals.
  *
  * Keys have lengths of their own and are of three kinds, by number modulo 3:
  *
@@ -28,7 +33,7 @@
 enum { PUSHED, ASSIGNED, OWNED };
 
 static struct {
-    int n, threads, seconds, seed, zipf, f64;
+    int n, threads, seconds, seed, zipf, f64, node_size, technique;
 } args = {.n = 1, .threads = 1, .seconds = 60, .seed = 1};
 
 /* Shared by all processes; written by the workers at the end. */
@@ -255,9 +260,45 @@ static void check_end(struct context *c)
             EXPECT(read_one(c, 3 * i + OWNED) == c->owned[i], "own key %d is not %lld",
                    3 * i + OWNED, (long long)c->owned[i]);
     }
-    if (c->number == 0)
+    if (c->number == 0 && args.node_size == 0)
         EXPECT(gwi_store_valid(&c->params->store), "%s", "the store breaks its rules");
     meet(c);
+}
+
+/* What moves keys, and what does not wait; with several nodes only. */
+static void move(struct context *c)
+{
+    int64_t clock = gw_worker_clock(c->worker), start = clock + (int64_t)gwi_random_below(&c->random, 5);
+    uint64_t what = gwi_random_below(&c->random, 8);
+
+    draw_batch(c, -1);
+    if (what < 3)
+        EXPECT(gw_worker_intent(c->worker, keys_of(c), start,
+                                start + 1 + (int64_t)gwi_random_below(&c->random, 20)) == 0,
+               "%s", "intent");
+    else if (what < 6)
+        EXPECT(gw_worker_advance_clock(c->worker) == 0, "%s", "advance_clock");
+    else if (what < 7)
+        EXPECT(gw_worker_localize(c->worker, (gw_keys){c->keys, c->n < 4 ? c->n : 4}, NULL) == 0, "%s",
+               "localize");
+    else
+        EXPECT(gw_worker_wait_sync(c->worker) == 0, "%s", "wait_sync");
+    c->n = 0;
+}
+
+/* Push and do not wait; what follows must see it all the same. */
+static void push_on(struct context *c)
+{
+    gw_ticket ticket;
+    int64_t key = 3 * (int64_t)gwi_random_below(&c->random, OF_A_KIND) + PUSHED;
+
+    fill(c, 0, (size_t)lengths[key], 1);
+    c->pushed[key / 3]++;
+    EXPECT(gw_worker_push(c->worker, (gw_keys){&key, 1}, c->row, (size_t)lengths[key], &ticket) == 0,
+           "%s", "push");
+    if (gwi_random_below(&c->random, 4) == 0)
+        EXPECT(gw_worker_wait(c->worker, ticket) == 0, "%s", "wait");
+    c->n = 1;
 }
 
 static void *work(void *arg)
@@ -267,8 +308,12 @@ static void *work(void *arg)
 
     meet(c);
     for (int i = 0; i % 64 != 0 || gwi_now_ns() < limit; i++) {
-        uint64_t what = gwi_random_below(&c->random, 8);
-        if (what < 3)
+        uint64_t what = gwi_random_below(&c->random, args.node_size > 0 ? 11 : 8);
+        if (what == 8)
+            push_on(c);
+        else if (what > 8)
+            move(c);
+        else if (what < 3)
             push(c);
         else if (what == 3)
             set(c);
@@ -277,7 +322,8 @@ static void *work(void *arg)
         n_keys += (int64_t)c->n;
     }
     totals->n_keys += n_keys;
-    meet(c);
+    EXPECT(gw_worker_wait_all(c->worker) == 0, "%s", "wait_all");
+    EXPECT(gw_worker_end_setup(c->worker) == 0, "%s", "end_setup");
     check_end(c);
     return NULL;
 }
@@ -294,6 +340,7 @@ static gw_params *open_params(gw_world *world)
     opt.n_lengths = N_KEYS;
     opt.dtype = args.f64 ? GW_F64 : GW_F32;
     opt.workers = args.threads;
+    opt.technique = args.technique;
     REQUIRE(gw_params_open(world, &opt, &params) == 0);
     return params;
 }
@@ -308,6 +355,7 @@ static void one_process(const struct processes *all, int rank)
     alarm((unsigned)args.seconds + 120);
     options.rank = rank;
     options.size = all->n;
+    options.node_size = args.node_size;
     options.job = all->job;
     options.timeout_s = 60;
     REQUIRE(contexts != NULL && gw_world_join(&options, &world) == 0);
@@ -332,6 +380,8 @@ static int parse_args(int argc, char **argv)
     static const struct option options[] = {
         {"seconds", required_argument, NULL, 's'},
         {"seed", required_argument, NULL, 'r'},
+        {"node-size", required_argument, NULL, 'k'},
+        {"technique", required_argument, NULL, 'q'},
         {"zipf", no_argument, &args.zipf, 1},
         {"f64", no_argument, &args.f64, 1},
         {NULL, 0, NULL, 0},
@@ -343,6 +393,8 @@ static int parse_args(int argc, char **argv)
               : key == 't' ? gwi_parse_int("-t", optarg, 1, MAX_WORKERS, &args.threads)
               : key == 's' ? gwi_parse_int("--seconds", optarg, 1, 100000, &args.seconds)
               : key == 'r' ? gwi_parse_int("--seed", optarg, 0, 1000000000, &args.seed)
+              : key == 'k' ? gwi_parse_int("--node-size", optarg, 1, MAX_WORKERS, &args.node_size)
+              : key == 'q' ? gwi_parse_int("--technique", optarg, 0, 3, &args.technique)
               : key == 0   ? 0
                            : gwi_fail(GW_EINVAL, "see the head of exact.c");
     if (err >= 0 && args.n * args.threads > MAX_WORKERS)

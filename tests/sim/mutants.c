@@ -34,6 +34,7 @@ static const char *const mutants[] = {
     "an addition put together with the set before it loses the set",
     "changes just before a move do not reach the replicas",
     "a set is overtaken by an older refresh",
+    "wait_sync does not act on intents that are due",
 };
 
 static int run(const char *program, int mutant, const char *seeds)

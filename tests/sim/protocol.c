@@ -83,7 +83,8 @@ struct worker {
     enum wait wait;
     int waits_for; /* op */
     struct op ops[MAX_PENDING];
-    int64_t planned; /* intents were announced up to this clock */
+    int64_t wanted_from[MAX_KEYS], wanted_to[MAX_KEYS]; /* the intent announced last */
+    int wanted[MAX_KEYS]; /* when wait_sync was called: due, and to be here when it is over */
     int done;
 };
 
@@ -433,9 +434,38 @@ static int announce(struct rank *r, int w_local)
     int64_t keys[3], start = gwi_node_clock(r->node, w_local) + (int64_t)below(r, 6);
     size_t n = 1 + below(r, 3);
 
-    for (size_t i = 0; i < n; i++)
+    struct worker *w = &r->workers[w_local];
+    int64_t end = start + 1 + (int64_t)below(r, 6);
+
+    for (size_t i = 0; i < n; i++) {
         keys[i] = some_key(r);
-    return gwi_node_intent(r->node, w_local, keys, n, start, start + 1 + (int64_t)below(r, 6));
+        w->wanted_from[keys[i]] = start;
+        w->wanted_to[keys[i]] = end;
+    }
+    return gwi_node_intent(r->node, w_local, keys, n, start, end);
+}
+
+static int begin_sync(struct rank *r, struct worker *w, int w_local)
+{
+    int64_t clock = gwi_node_clock(r->node, w_local);
+
+    for (int64_t key = 0; key < r->job->n_keys; key++)
+        w->wanted[key] = w->wanted_from[key] <= clock && clock < w->wanted_to[key];
+    w->wait = SYNC;
+    return gwi_node_begin_sync(r->node, w_local);
+}
+
+/* Due intents have been acted on: with replicas that is, the key is here. */
+static int check_synced(struct rank *r, struct worker *w)
+{
+    int replicates = r->job->technique == GWI_TECHNIQUE_ALL ||
+                     r->job->technique == GWI_TECHNIQUE_REPLICATION;
+
+    for (int64_t key = 0; replicates && key < r->job->n_keys; key++)
+        if (w->wanted[key] && !gwi_node_is_local(r->node, key))
+            FAIL(r->job, "wait_sync of worker %d is over, but key %lld, which it wants, is not here",
+                 w->id, (long long)key);
+    return 0;
 }
 
 /* Look after what is under way.  Returns 1 if the worker may go on. */
@@ -455,7 +485,13 @@ static int look_after(struct rank *r, struct worker *w, int w_local)
     case NONE: return 1;
     case OP: w->wait = w->ops[w->waits_for].used ? OP : NONE; break;
     case ALL: w->wait = pending > 0 ? ALL : NONE; break;
-    case SYNC: w->wait = gwi_node_is_synced(r->node, w_local) ? NONE : SYNC; break;
+    case SYNC:
+        if (gwi_node_is_synced(r->node, w_local)) {
+            w->wait = NONE;
+            if (check_synced(r, w) < 0)
+                return -1;
+        }
+        break;
     case BARRIER: w->wait = gwi_node_is_released(r->node, w_local) ? NONE : BARRIER; break;
     }
     return w->wait == NONE;
@@ -470,8 +506,7 @@ static int meet(struct rank *r, struct worker *w, int w_local)
     case 0: w->wait = ALL; break;
     case 1:
     case 3:
-        err = gwi_node_begin_sync(r->node, w_local);
-        w->wait = SYNC;
+        err = begin_sync(r, w, w_local);
         break;
     case 2:
     case 4:
@@ -521,8 +556,7 @@ static int work(struct rank *r, struct worker *w, int w_local)
         w->wait = ALL;
         return 0;
     }
-    w->wait = SYNC;
-    return gwi_node_begin_sync(r->node, w_local);
+    return begin_sync(r, w, w_local);
 }
 
 static int everything_is_over(struct job *job)

@@ -1,0 +1,126 @@
+"""The processes that measure: how they are started, asked, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+ANSWER_LIMIT_S = 180
+
+
+class CannotRun(Exception):
+    pass
+
+
+def progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def core_of(cpu: int) -> object:
+    """Something that is equal for the threads of one core."""
+    try:
+        return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
+    except OSError:
+        return cpu
+
+
+def two_cores() -> list[int]:
+    """Two processors we may use that are not threads of one core."""
+    allowed = sorted(os.sched_getaffinity(0))
+    for other in allowed[1:]:
+        if core_of(allowed[0]) != core_of(other):
+            return [allowed[0], other]
+    raise CannotRun("needs two cores")
+
+
+def processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+class Program:
+    """A process that prints a line of JSON when it is ready, and one for each line it is told.
+
+    When this process is gone, its input ends, and so does it."""
+
+    def __init__(self, command: Sequence[object], extra: dict[str, str] | None = None) -> None:
+        self.command = [str(word) for word in command]
+        self.errors = tempfile.TemporaryFile()
+        self.child = subprocess.Popen(self.command, env={**os.environ, **(extra or {})}, stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, stderr=self.errors)
+        self.buffer = b""
+
+    def answer(self) -> dict[str, Any]:
+        end = time.monotonic() + ANSWER_LIMIT_S
+        output = self.child.stdout.fileno()
+        while b"\n" not in self.buffer:
+            ready, _, _ = select.select([output], [], [], max(0.0, end - time.monotonic()))
+            got = os.read(output, 1 << 16) if ready else b""
+            if not got:
+                raise CannotRun(f"{self.command} {'ended' if ready else 'does not answer'}:\n{self.said()}")
+            self.buffer += got
+        line, _, self.buffer = self.buffer.partition(b"\n")
+        return json.loads(line)
+
+    def tell(self, order: str) -> None:
+        try:
+            self.child.stdin.write(order.encode() + b"\n")
+            self.child.stdin.flush()
+        except BrokenPipeError:
+            raise CannotRun(f"{self.command} ended:\n{self.said()}") from None
+
+    def ask(self, order: str) -> dict[str, Any]:
+        self.tell(order)
+        return self.answer()
+
+    def said(self) -> str:
+        self.errors.seek(0)
+        return self.errors.read().decode(errors="replace")
+
+    def close(self) -> None:
+        """To be called for all of a job before any is waited for: closing is collective."""
+        with contextlib.suppress(BrokenPipeError):
+            self.child.stdin.close()
+
+    def join(self) -> None:
+        try:
+            self.child.wait(30)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
+        self.child.stdout.close()
+        self.errors.close()
+
+
+@contextlib.contextmanager
+def started(*commands: Sequence[object], job: bool = False) -> Iterator[list[tuple[Program, dict[str, Any]]]]:
+    """The programs, each with what it said of itself; with `job`, they are the ranks of one."""
+    name = f"bench-{os.getpid()}-{time.monotonic_ns()}"
+    programs: list[Program] = []
+    try:
+        for rank, command in enumerate(commands):
+            extra = {"GODWIT_JOB": name, "GODWIT_RANK": str(rank), "GODWIT_SIZE": str(len(commands)),
+                     "GODWIT_TIMEOUT": "120"} if job else {}
+            programs.append(Program(command, extra))
+        yield [(program, program.answer()) for program in programs]
+    finally:
+        for program in programs:
+            program.close()
+        for program in programs:
+            program.join()

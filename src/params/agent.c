@@ -1,0 +1,265 @@
+/* agent.c - the loop around the state machine: orders in, steps, news out, sleep. */
+#include "params/agent.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/thread.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct sync_order {
+    struct sync_order *next;
+    int seat;
+    _Atomic uint32_t *done;
+};
+
+struct gwi_agent {
+    /* set at start, then constant */
+    gw_params *params; /* borrowed */
+    gwi_node *node;
+    gwi_local local; /* the agent's own view */
+    int *ranks, *nodes_of;
+    int channel;
+    gwi_thread thread;
+    /* by the agent's thread */
+    struct sync_order *syncs;
+    uint64_t finished; /* told to workers so far */
+    gwi_node_stats stats;
+    /* by its thread, read by anyone */
+    _Atomic int err;
+    char sentence[512]; /* before `err` */
+    /* by who stops it */
+    _Atomic int stop;
+};
+
+/* orders */
+
+static int begin_sync(gwi_agent *agent, int seat, _Atomic uint32_t *done)
+{
+    struct sync_order *sync = malloc(sizeof *sync);
+
+    if (sync == NULL)
+        return gwi_fail(GW_ENOMEM, "wait_sync");
+    *sync = (struct sync_order){agent->syncs, seat, done};
+    agent->syncs = sync;
+    return gwi_node_begin_sync(agent->node, seat);
+}
+
+static int take_order(gwi_agent *agent, int seat, gwi_order *order)
+{
+    gwi_node *node = agent->node;
+    int err = 0;
+
+    switch ((gwi_order_kind)order->kind) {
+    case GWI_ORDER_PULL:
+    case GWI_ORDER_PUSH:
+    case GWI_ORDER_SET:
+        return gwi_node_order(node, seat,
+                              order->kind == GWI_ORDER_PULL   ? GWI_PULL
+                              : order->kind == GWI_ORDER_PUSH ? GWI_PUSH
+                                                              : GWI_ASSIGN_VALUES,
+                              order->keys, order->n_keys, gwi_order_values(order), &order->done);
+    case GWI_ORDER_LOCALIZE:
+        return gwi_node_order_localize(node, seat, order->keys, order->n_keys, &order->done);
+    case GWI_ORDER_SYNC: return begin_sync(agent, seat, &order->done);
+    case GWI_ORDER_INTENT:
+        err = gwi_node_intent(node, seat, order->keys, order->n_keys, order->start, order->end);
+        break;
+    case GWI_ORDER_FINISH: err = gwi_node_finish(node, seat); break;
+    }
+    atomic_store_explicit(&order->done, 1, memory_order_seq_cst);
+    agent->finished--; /* so that a bell is rung for it too */
+    return err;
+}
+
+static int take_orders(gwi_agent *agent, int *ret_any)
+{
+    gw_params *params = agent->params;
+    uint32_t seat;
+    uint64_t at;
+    int err = 0;
+
+    while (err >= 0 && gwi_slot_pick(&params->slots[agent->channel], &seat, &at)) {
+        unsigned char *base = params->segment.base;
+        err = take_order(agent, (int)seat, (gwi_order *)(void *)(base + at));
+        *ret_any = 1;
+    }
+    return err;
+}
+
+/* The clocks, and on channel 0 the barriers, of the node's workers. */
+static void look_at_seats(gwi_agent *agent)
+{
+    const gw_params *params = agent->params;
+
+    for (int s = 0; s < params->n_seats; s++) {
+        uint64_t barriers = atomic_load_explicit(&params->seats[s].barriers, memory_order_seq_cst);
+        gwi_node_see_worker(agent->node, s,
+                            atomic_load_explicit(&params->seats[s].clock, memory_order_relaxed),
+                            agent->channel == 0 ? barriers : 0);
+    }
+}
+
+static void end_syncs(gwi_agent *agent)
+{
+    for (struct sync_order **link = &agent->syncs; *link != NULL;) {
+        struct sync_order *sync = *link;
+        if (gwi_node_is_synced(agent->node, sync->seat)) {
+            atomic_store_explicit(sync->done, 1, memory_order_seq_cst);
+            agent->finished--;
+            *link = sync->next;
+            free(sync);
+        } else {
+            link = &sync->next;
+        }
+    }
+}
+
+/* Wake whom it concerns. */
+static void tell_workers(gwi_agent *agent)
+{
+    gwi_hall *hall = agent->params->hall;
+    uint64_t released = gwi_node_released(agent->node);
+    int ring = agent->finished != gwi_node_finished(agent->node);
+
+    agent->finished = gwi_node_finished(agent->node);
+    if (agent->channel == 0 &&
+        released > atomic_load_explicit(&hall->released, memory_order_relaxed)) {
+        atomic_store_explicit(&hall->released, released, memory_order_seq_cst);
+        ring = 1;
+    }
+    if (ring)
+        gwi_bell_ring(&hall->bell);
+}
+
+/* sleeping */
+
+static void *run(void *arg)
+{
+    gwi_agent *agent = arg;
+    gwi_fabric *f = agent->params->world->fabric;
+    gwi_waiter waiter;
+    int err = 0;
+
+    f->ops->waiter_init(f, GWI_LANE_PARAMS, &waiter);
+    while (err >= 0 && !atomic_load_explicit(&agent->stop, memory_order_relaxed)) {
+        int busy = 0;
+        look_at_seats(agent);
+        err = take_orders(agent, &busy);
+        if (err >= 0)
+            err = gwi_node_step(agent->node, f, gwi_now_ns());
+        busy |= err > 0;
+        end_syncs(agent);
+        tell_workers(agent);
+        if (err >= 0 && agent->local.err < 0)
+            err = agent->local.err;
+        if (busy) {
+            gwi_waiter_fini(&waiter);
+            f->ops->waiter_init(f, GWI_LANE_PARAMS, &waiter);
+        } else if (err >= 0) {
+            /* Changes and clocks ring no bell, so look again while there may be any. */
+            waiter.polls |= gwi_node_watches(agent->node);
+            if (gwi_waiter_pause(&waiter) > 0 && f->ops->check(f) < 0)
+                err = GW_EPEER;
+        }
+    }
+    gwi_waiter_fini(&waiter);
+    if (err < 0) {
+        snprintf(agent->sentence, sizeof agent->sentence, "%s", gw_last_error());
+        atomic_store_explicit(&agent->err, err, memory_order_seq_cst);
+        gwi_bell_ring_sleepers(&agent->params->hall->bell);
+    }
+    return NULL;
+}
+
+/* starting and stopping */
+
+/* The process of each node that serves this channel. */
+static int find_peers(gwi_agent *agent)
+{
+    const gwi_fabric *f = agent->params->world->fabric;
+
+    agent->ranks = calloc((size_t)f->place.nodes, sizeof *agent->ranks);
+    agent->nodes_of = calloc((size_t)f->place.size, sizeof *agent->nodes_of);
+    if (agent->ranks == NULL || agent->nodes_of == NULL)
+        return gwi_fail(GW_ENOMEM, "an agent among %d nodes", f->place.nodes);
+    for (int r = 0; r < f->place.size; r++) {
+        gwi_place place = gwi_fabric_place(f, r);
+        agent->nodes_of[r] = place.node;
+        if (place.local_rank == agent->channel)
+            agent->ranks[place.node] = r;
+    }
+    return 0;
+}
+
+int gwi_agent_start(gw_params *params, gwi_technique technique)
+{
+    const gwi_fabric *f = params->world->fabric;
+    int err;
+
+    if (f->place.nodes == 1 || f->place.local_rank >= params->n_channels)
+        return 0;
+    gwi_agent *agent = calloc(1, sizeof *agent);
+    if (agent == NULL)
+        return gwi_fail(GW_ENOMEM, "an agent");
+    agent->params = params;
+    agent->channel = f->place.local_rank;
+    agent->local = params->local;
+    err = find_peers(agent);
+    if (err < 0)
+        goto free_agent;
+    gwi_node_options options = {.geometry = &params->geometry,
+                                .node = f->place.node,
+                                .nodes = f->place.nodes,
+                                .workers = params->n_seats,
+                                .technique = technique,
+                                .local = &agent->local,
+                                .ranks = agent->ranks,
+                                .nodes_of = agent->nodes_of};
+    err = gwi_node_new(&options, &agent->node);
+    if (err < 0)
+        goto free_agent;
+    err = gwi_thread_start("gw-agent", run, agent, &agent->thread);
+    if (err < 0)
+        goto free_agent;
+    params->agent = agent;
+    return 0;
+
+free_agent:
+    gwi_node_free(agent->node);
+    free(agent->ranks);
+    free(agent->nodes_of);
+    free(agent);
+    return err;
+}
+
+void gwi_agent_stop(gwi_agent *agent)
+{
+    if (agent == NULL)
+        return;
+    gwi_fabric *f = agent->params->world->fabric;
+    atomic_store_explicit(&agent->stop, 1, memory_order_seq_cst);
+    f->ops->nudge(f, f->place.rank, GWI_LANE_PARAMS);
+    gwi_thread_join(agent->thread);
+    while (agent->syncs != NULL) {
+        struct sync_order *next = agent->syncs->next;
+        free(agent->syncs);
+        agent->syncs = next;
+    }
+    gwi_node_free(agent->node);
+    free(agent->ranks);
+    free(agent->nodes_of);
+    free(agent);
+}
+
+int gwi_agent_check(const gwi_agent *agent)
+{
+    int err = agent == NULL ? 0 : atomic_load_explicit(&agent->err, memory_order_seq_cst);
+
+    return err < 0 ? gwi_fail(err, "%s", agent->sentence) : 0;
+}
+
+const gwi_node_stats *gwi_agent_stats(gwi_agent *agent)
+{
+    return agent == NULL ? NULL : gwi_node_count(agent->node);
+}

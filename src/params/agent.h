@@ -1,0 +1,28 @@
+/* agent.h - the thread that serves a process's share of its node's keys.
+ *
+ * The keys of a node are shared out over its processes in channels; the agent of a channel
+ * runs a state machine (node.h) for these keys and talks to the agents of the same channel
+ * on the other nodes.  Workers reach it through trays (tray.h), also from other processes
+ * of the node.  It never runs Python, and sleeps when there is nothing to do.
+ *
+ * If a process dies here: its channel stands still; whoever waits for it, on this node or
+ * another, hears from the fabric that it died.                                        */
+#ifndef GWI_PARAMS_AGENT_H
+#define GWI_PARAMS_AGENT_H
+
+#include "params/params.h"
+
+/* Start the agent of this process; does nothing for one node, or if this process has no
+ * channel. */
+int gwi_agent_start(gw_params *params, gwi_technique technique);
+
+/* Ask it to end, wait until it has, and free it; NULL is fine. */
+void gwi_agent_stop(gwi_agent *agent);
+
+/* 0, or the error that ended it. */
+int gwi_agent_check(const gwi_agent *agent);
+
+/* Its counters; NULL: there is no agent here. */
+const gwi_node_stats *gwi_agent_stats(gwi_agent *agent);
+
+#endif

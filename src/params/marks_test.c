@@ -1,0 +1,171 @@
+/* marks_test.c - every marked key is taken, once, at a cost that does not depend on the others. */
+#include "params/marks.h"
+#include "base/random.h"
+#include "base/test.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct set {
+    gwi_marks marks;
+    void *memory;
+    int64_t n_keys;
+    unsigned char *taken;
+    int64_t last, n;
+};
+
+static void make(struct set *s, int64_t n_keys)
+{
+    *s = (struct set){.n_keys = n_keys, .last = -1};
+    s->memory = calloc(1, gwi_marks_bytes(n_keys));
+    s->taken = calloc((size_t)n_keys, 1);
+    assert_non_null(s->memory);
+    assert_non_null(s->taken);
+    gwi_marks_init(&s->marks, n_keys, s->memory);
+}
+
+static void end(struct set *s)
+{
+    free(s->memory);
+    free(s->taken);
+}
+
+static void note(void *ctx, int64_t key)
+{
+    struct set *s = ctx;
+
+    assert_in_range(key, 0, s->n_keys - 1);
+    s->taken[key]++;
+    s->last = key;
+    s->n++;
+}
+
+static void marked_keys_are_taken_once_in_order(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 2, 63, 64, 65, 4096, 4097, 262144, 300000};
+    struct set s;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        make(&s, sizes[i]);
+        assert_false(gwi_marks_any(&s.marks));
+        gwi_marks_take(&s.marks, note, &s);
+        assert_int_equal(s.n, 0);
+        gwi_marks_add(&s.marks, 0);
+        gwi_marks_add(&s.marks, sizes[i] - 1);
+        gwi_marks_add(&s.marks, sizes[i] / 2);
+        gwi_marks_add(&s.marks, 0); /* again */
+        assert_true(gwi_marks_any(&s.marks));
+        assert_true(gwi_marks_has(&s.marks, sizes[i] - 1));
+        gwi_marks_take(&s.marks, note, &s);
+        assert_int_equal(s.last, sizes[i] - 1);
+        assert_int_equal(s.n, sizes[i] < 3 ? sizes[i] : 3);
+        assert_int_equal(s.taken[sizes[i] / 2], 1);
+        assert_false(gwi_marks_any(&s.marks));
+        assert_false(gwi_marks_has(&s.marks, 0));
+        end(&s);
+    }
+}
+
+static void random_marks_are_those_that_are_taken(void **state)
+{
+    (void)state;
+    enum { N = 70000 };
+    static unsigned char expected[N];
+    struct set s;
+    gwi_random r;
+
+    gwi_random_init(&r, 1, 0);
+    make(&s, N);
+    for (int round = 0; round < 200; round++) {
+        memset(expected, 0, sizeof expected);
+        memset(s.taken, 0, N);
+        for (uint64_t i = gwi_random_below(&r, 300); i > 0; i--) {
+            int64_t key = (int64_t)gwi_random_below(&r, N);
+            expected[key] = 1;
+            gwi_marks_add(&s.marks, key);
+        }
+        gwi_marks_take(&s.marks, note, &s);
+        assert_memory_equal(s.taken, expected, N);
+    }
+    end(&s);
+}
+
+static void mark_again(void *ctx, int64_t key)
+{
+    struct set *s = ctx;
+
+    if (s->taken[key]++ == 0)
+        gwi_marks_add(&s->marks, key);
+}
+
+static void a_key_marked_while_it_is_taken_is_not_forgotten(void **state)
+{
+    (void)state;
+    struct set s;
+
+    make(&s, 100000);
+    for (int64_t key = 0; key < 100000; key += 777)
+        gwi_marks_add(&s.marks, key);
+    gwi_marks_take(&s.marks, mark_again, &s);
+    gwi_marks_take(&s.marks, mark_again, &s);
+    for (int64_t key = 0; key < 100000; key++)
+        assert_int_equal(s.taken[key], key % 777 == 0 ? 2 : 0);
+    assert_false(gwi_marks_any(&s.marks));
+    end(&s);
+}
+
+/* A thread counts up keys and marks them; whoever takes must see all that was counted. */
+enum { KEYS = 5000, TURNS = 200000 };
+
+struct race {
+    struct set set;
+    _Atomic uint32_t counts[KEYS];
+    uint32_t seen[KEYS];
+    _Atomic int over;
+};
+
+static void *mark_many(void *ctx)
+{
+    struct race *race = ctx;
+    gwi_random r;
+
+    gwi_random_init(&r, 2, 0);
+    for (int i = 0; i < TURNS; i++) {
+        uint64_t key = gwi_random_below(&r, KEYS);
+        atomic_fetch_add_explicit(&race->counts[key], 1, memory_order_relaxed);
+        gwi_marks_add(&race->set.marks, (int64_t)key);
+    }
+    atomic_store_explicit(&race->over, 1, memory_order_release);
+    return NULL;
+}
+
+static void see(void *ctx, int64_t key)
+{
+    struct race *race = ctx;
+
+    race->seen[key] = atomic_load_explicit(&race->counts[key], memory_order_relaxed);
+}
+
+static void no_mark_of_another_thread_is_lost(void **state)
+{
+    (void)state;
+    static struct race race;
+    pthread_t thread;
+
+    make(&race.set, KEYS);
+    assert_int_equal(pthread_create(&thread, NULL, mark_many, &race), 0);
+    while (!atomic_load_explicit(&race.over, memory_order_acquire))
+        gwi_marks_take(&race.set.marks, see, &race);
+    pthread_join(thread, NULL);
+    gwi_marks_take(&race.set.marks, see, &race);
+    for (int key = 0; key < KEYS; key++)
+        assert_int_equal(race.seen[key], race.counts[key]);
+    end(&race.set);
+}
+
+GWI_TESTS(cmocka_unit_test(marked_keys_are_taken_once_in_order),
+          cmocka_unit_test(random_marks_are_those_that_are_taken),
+          cmocka_unit_test(a_key_marked_while_it_is_taken_is_not_forgotten),
+          cmocka_unit_test(no_mark_of_another_thread_is_lost))
