@@ -257,6 +257,11 @@ static int nothing_up_to(gw_worker *worker, void *ctx)
     return worker->remote->first == NULL || worker->remote->first->seq > seq;
 }
 
+int gwi_remote_is_done(gw_worker *worker, int64_t seq)
+{
+    return nothing_up_to(worker, &seq);
+}
+
 int gwi_remote_wait(gw_worker *worker, int64_t seq)
 {
     int64_t last = seq < 0 ? INT64_MAX : seq;
@@ -340,32 +345,67 @@ static int post_all(gw_worker *worker, gwi_order_kind kind, struct away *away, s
     return err;
 }
 
+/* An operation under way: what of it is not here. */
+struct access {
+    gw_worker *worker;
+    gwi_order_kind kind;
+    size_t n_keys; /* of the whole */
+    struct away *away;
+    size_t n_away;
+};
+
+/* A replica, a key that others watch, or one that is not here. */
+static int take_note(void *ctx, int64_t key, void *values)
+{
+    struct access *a = ctx;
+
+    if (do_here(a->worker, a->kind, key, values))
+        return a->worker->local.err;
+    if (a->away == NULL)
+        a->away = malloc(a->n_keys * sizeof *a->away);
+    if (a->away == NULL)
+        return gwi_fail(GW_ENOMEM, "an operation on %zu keys", a->n_keys);
+    a->away[a->n_away++] = (struct away){key, values};
+    return 0;
+}
+
+/* While some of our operations are with an agent, each key is looked up among theirs. */
+static int walk_slowly(struct access *a, gw_keys keys, unsigned char *values)
+{
+    int err = 0;
+
+    for (size_t i = 0; i < keys.n && err == 0; values += row_bytes(a->worker, keys.key[i++]))
+        err = take_note(a, keys.key[i], values);
+    return err;
+}
+
+static int walk(struct access *a, gw_keys keys, void *values)
+{
+    const gwi_store *store = &a->worker->params->store;
+    gwi_walker *walker = &a->worker->walker;
+
+    if (a->worker->remote->busy.count > 0)
+        return walk_slowly(a, keys, values);
+    walker->other = take_note;
+    walker->other_ctx = a;
+    return a->kind == GWI_ORDER_PULL   ? gwi_store_pull(store, walker, keys.key, keys.n, values)
+           : a->kind == GWI_ORDER_PUSH ? gwi_store_push(store, walker, keys.key, keys.n, values)
+                                       : gwi_store_set(store, walker, keys.key, keys.n, values);
+}
+
 int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void *values,
                       int64_t *ret_seq)
 {
-    unsigned char *at = values;
-    struct away *away = NULL;
-    size_t n_away = 0;
-    int err = 0;
+    struct access a = {.worker = worker, .kind = kind, .n_keys = keys.n};
 
     collect(worker);
-    for (size_t i = 0; i < keys.n && err == 0; at += row_bytes(worker, keys.key[i++])) {
-        if (do_here(worker, kind, keys.key[i], at)) {
-            err = worker->local.err;
-            continue;
-        }
-        if (away == NULL)
-            away = malloc(keys.n * sizeof *away);
-        if (away == NULL)
-            return gwi_fail(GW_ENOMEM, "an operation on %zu keys", keys.n);
-        away[n_away++] = (struct away){keys.key[i], at};
-    }
+    int err = walk(&a, keys, values);
     *ret_seq = -1;
-    if (n_away > 0 && err == 0) {
+    if (a.n_away > 0 && err == 0) {
         *ret_seq = worker->remote->next_seq++;
-        err = post_all(worker, kind, away, n_away, *ret_seq);
+        err = post_all(worker, kind, a.away, a.n_away, *ret_seq);
     }
-    free(away);
+    free(a.away);
     return err;
 }
 

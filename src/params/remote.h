@@ -21,6 +21,9 @@ int gwi_remote_intent(gw_worker *worker, gw_keys keys, int64_t start, int64_t en
 int gwi_remote_sync(gw_worker *worker);
 int gwi_remote_finish(gw_worker *worker);
 
+/* Whether an operation is done, now. */
+int gwi_remote_is_done(gw_worker *worker, int64_t seq);
+
 /* Wait for one operation, or for all (-1). */
 int gwi_remote_wait(gw_worker *worker, int64_t seq);
 

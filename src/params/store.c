@@ -358,14 +358,23 @@ static void unlatch(const gwi_store *store, gwi_walker *walker, int64_t key, uin
         gwi_hand_empty(walker->hand);
 }
 
+/* What must be OWNED and nothing else for the shortest way. */
+#define PLAIN_TO_READ (GWI_WORD_LATCH | GWI_WORD_STATE | GWI_WORD_DETOUR)
+#define PLAIN_TO_CHANGE (GWI_WORD_STATE | GWI_WORD_DETOUR | GWI_WORD_WATCHED)
+
+static int see_to_other(gwi_walker *walker, int64_t key, const void *values)
+{
+    assert(walker->other != NULL);
+    return walker->other(walker->other_ctx, key, (void *)(uintptr_t)values);
+}
+
 /* Pull: read without latch, and with it where somebody always writes. */
 
 /* `word`: what it was before. */
 GWI_INLINE int read_once(struct view v, int64_t key, uint64_t word, void *to)
 {
-    if (gwi_unlikely(word & GWI_WORD_LATCH))
+    if (gwi_unlikely((word & PLAIN_TO_READ) != GWI_OWNED))
         return 0;
-    assert(gwi_word_state(word) == GWI_OWNED);
     gwi_row_read(to, row_at(v, key, word), row_bytes(v, key));
     return gwi_likely(gwi_word_unchanged(&v.words[key], word));
 }
@@ -377,14 +386,21 @@ static __attribute__((noinline)) int read_again(const gwi_store *store, gwi_walk
     uint64_t word;
 
     for (int i = 0; i < FAIR_READS; i++) {
+        word = gwi_word_look(&v.words[key]);
+        if ((word & (PLAIN_TO_READ & ~GWI_WORD_LATCH)) != GWI_OWNED)
+            return see_to_other(walker, key, to);
+        if (read_once(v, key, word, to))
+            return 0;
         count(&walker->retries);
         gwi_cpu_relax();
-        if (read_once(v, key, gwi_word_look(&v.words[key]), to))
-            return 0;
     }
     int err = latch(store, walker, key, &word);
     if (err < 0)
         return err;
+    if ((word & PLAIN_TO_READ) != GWI_OWNED) {
+        unlatch(store, walker, key, word);
+        return see_to_other(walker, key, to);
+    }
     gwi_row_read(to, row_at(v, key, word), row_bytes(v, key));
     unlatch(store, walker, key, word);
     return 0;
@@ -448,6 +464,23 @@ GWI_INLINE int take_handful(const gwi_store *store, gwi_walker *walker, const in
     return err < 0 ? err : 1;
 }
 
+/* Those of a handful that were not simply here; `end` is where its values end. */
+static __attribute__((noinline)) int see_to_others(const gwi_store *store, gwi_walker *walker,
+                                                   const int64_t *keys, const uint64_t *words,
+                                                   int n, const unsigned char *end)
+{
+    struct view v = view_of(store, 0);
+    const unsigned char *from = end;
+    int err = 0;
+
+    for (int j = 0; j < n; j++)
+        from -= row_bytes(v, keys[j]);
+    for (int j = 0; j < n && err == 0; from += row_bytes(v, keys[j++]))
+        if ((words[j] & PLAIN_TO_CHANGE) != GWI_OWNED)
+            err = see_to_other(walker, keys[j], from);
+    return err;
+}
+
 /* `add`: NULL assigns. */
 GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
                          const void *values, gwi_row_add *add, int one_length)
@@ -457,7 +490,7 @@ GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t 
     const unsigned char *from = values;
     uint64_t held[GRIP];
     ring words; /* only for the places of the rows: they may change until the latch is ours */
-    int taken;
+    int taken, others = 0;
 
     if (walker->grip == 0)
         walker->grip = GRIP;
@@ -470,7 +503,11 @@ GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t 
             int64_t key = keys[i + (size_t)j];
             size_t n_bytes = row_bytes(v, key);
             walk_on(v, words, keys, n, i + (size_t)j);
-            assert(gwi_word_state(held[j]) == GWI_OWNED);
+            if (gwi_unlikely((held[j] & PLAIN_TO_CHANGE) != GWI_OWNED)) {
+                others++; /* when our hands are free */
+                from += n_bytes;
+                continue;
+            }
             if (add != NULL)
                 add(row_at(v, key, held[j]), from, n_bytes / item_bytes);
             else
@@ -481,6 +518,12 @@ GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t 
             gwi_word_release(&v.words[keys[i + (size_t)j]], gwi_word_next_version(held[j]));
         if (walker->hand != NULL)
             gwi_hand_empty(walker->hand);
+        if (gwi_unlikely(others > 0)) {
+            int err = see_to_others(store, walker, keys + i, held, taken, from);
+            if (err < 0)
+                return err;
+            others = 0;
+        }
     }
     return 0;
 }

@@ -77,11 +77,17 @@ bool gwi_store_valid(const gwi_store *store);
  * look, or an error, with which the walk ends. */
 typedef int gwi_stuck(void *ctx, int64_t key);
 
+/* A key that is not simply here: it is absent, a replica, watched, or its operations wait in line.
+ * Returns 0 when that is seen to, or an error, with which the walk ends. */
+typedef int gwi_other(void *ctx, int64_t key, void *values);
+
 /* What a worker walks with.  Private to it, but for its hand. */
 typedef struct gwi_walker {
     gwi_hand *hand; /* borrowed; NULL: nobody else can be there */
     gwi_stuck *stuck;
     void *ctx;
+    gwi_other *other; /* NULL: there are no such keys */
+    void *other_ctx;
     unsigned grip; /* how many latches it takes at once; 0: as if new */
     /* counted; read by anyone */
     _Atomic uint64_t retries; /* reads that met a change */

@@ -265,17 +265,28 @@ int gw_worker_set(gw_worker *worker, gw_keys keys, const void *values, size_t n_
     return finish_call(worker, GWI_SET, keys.n, err, ret_ticket);
 }
 
-int gw_worker_wait(gw_worker *worker, gw_ticket ticket)
+static int check_ticket(const gw_worker *worker, gw_ticket ticket)
 {
     int64_t last = worker->remote == NULL ? -1 : gwi_remote_last(worker);
     int err = gwi_params_check_process(worker->params);
 
-    if (err < 0 || ticket.seq == -1)
+    if (err < 0 || (ticket.seq >= -1 && ticket.seq <= last))
         return err;
-    if (ticket.seq < -1 || ticket.seq > last)
-        return gwi_fail(GW_EINVAL, "ticket %lld was not given by this worker",
-                        (long long)ticket.seq);
-    return gwi_remote_wait(worker, ticket.seq);
+    return gwi_fail(GW_EINVAL, "ticket %lld was not given by this worker", (long long)ticket.seq);
+}
+
+int gw_worker_wait(gw_worker *worker, gw_ticket ticket)
+{
+    int err = check_ticket(worker, ticket);
+
+    return err < 0 || ticket.seq == -1 ? err : gwi_remote_wait(worker, ticket.seq);
+}
+
+int gw_worker_is_done(gw_worker *worker, gw_ticket ticket)
+{
+    int err = check_ticket(worker, ticket);
+
+    return err < 0 ? err : ticket.seq == -1 || gwi_remote_is_done(worker, ticket.seq);
 }
 
 int gw_worker_wait_all(gw_worker *worker)
