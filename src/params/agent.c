@@ -23,8 +23,8 @@ struct gwi_agent {
     gwi_thread thread;
     /* by the agent's thread */
     struct sync_order *syncs;
-    uint64_t finished; /* told to workers so far */
-    gwi_node_stats stats;
+    uint64_t finished; /* by the state machine, of which workers were told */
+    int has_news;      /* for workers, of other kinds */
     /* by its thread, read by anyone */
     _Atomic int err;
     char sentence[512]; /* before `err` */
@@ -68,7 +68,7 @@ static int take_order(gwi_agent *agent, int seat, gwi_order *order)
     case GWI_ORDER_FINISH: err = gwi_node_finish(node, seat); break;
     }
     atomic_store_explicit(&order->done, 1, memory_order_seq_cst);
-    agent->finished--; /* so that a bell is rung for it too */
+    agent->has_news = 1;
     return err;
 }
 
@@ -106,7 +106,7 @@ static void end_syncs(gwi_agent *agent)
         struct sync_order *sync = *link;
         if (gwi_node_is_synced(agent->node, sync->seat)) {
             atomic_store_explicit(sync->done, 1, memory_order_seq_cst);
-            agent->finished--;
+            agent->has_news = 1;
             *link = sync->next;
             free(sync);
         } else {
@@ -120,8 +120,9 @@ static void tell_workers(gwi_agent *agent)
 {
     gwi_hall *hall = agent->params->hall;
     uint64_t released = gwi_node_released(agent->node);
-    int ring = agent->finished != gwi_node_finished(agent->node);
+    int ring = agent->has_news || agent->finished != gwi_node_finished(agent->node);
 
+    agent->has_news = 0;
     agent->finished = gwi_node_finished(agent->node);
     if (agent->channel == 0 &&
         released > atomic_load_explicit(&hall->released, memory_order_relaxed)) {

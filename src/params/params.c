@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "params/agent.h"
+#include "params/remote.h"
 
 #include <godwit/comm.h>
 
@@ -343,7 +344,10 @@ void gw_params_abandon(gw_params *params)
         return;
     /* Their seats stay taken: who waits for them shall hear that they will not come. */
     for (int i = 0; i < params->workers_each; i++)
-        free(params->workers[i]);
+        if (params->workers[i] != NULL) {
+            gwi_remote_close(params->workers[i]);
+            free(params->workers[i]);
+        }
     free_params(params);
 }
 

@@ -136,6 +136,18 @@ static void collect(gw_worker *worker)
     }
 }
 
+/* Whoever serves keys, on any node, must be there. */
+static int check_agents(gw_worker *worker, const char *call)
+{
+    const gw_params *params = worker->params;
+    int err = gwi_agent_check(params->agent);
+
+    for (int r = 0; r < params->world->fabric->place.size && err == 0; r++)
+        if (gwi_fabric_place(params->world->fabric, r).local_rank < params->n_channels)
+            err = gwi_check_fate(params->world, r, call);
+    return err;
+}
+
 static int agents_missing(void *ctx, int *ret_ranks, int n_max)
 {
     const gw_params *params = ((const gw_worker *)ctx)->params;
@@ -167,7 +179,7 @@ static int wait_until(gw_worker *worker, int (*is_over)(gw_worker *, void *), vo
     while (!is_over(worker, ctx) && err >= 0) {
         err = gwi_wait_pause(&wait);
         if (err > 0 && (err = gwi_mail_progress(params->world)) >= 0)
-            err = gwi_agent_check(params->agent);
+            err = check_agents(worker, call);
     }
     gwi_after_wait();
     gwi_wait_end(&wait);
@@ -190,6 +202,22 @@ static int finds_room(gw_worker *worker, void *ctx)
     return room->order != NULL;
 }
 
+/* What somebody waits for, in messages. */
+static const char *end_of(unsigned kind)
+{
+    static const char *const texts[] = {
+        [GWI_ORDER_PULL] = "the end of a pull",
+        [GWI_ORDER_PUSH] = "the end of a push",
+        [GWI_ORDER_SET] = "the end of a set",
+        [GWI_ORDER_LOCALIZE] = "the end of localize",
+        [GWI_ORDER_INTENT] = "the end of intent",
+        [GWI_ORDER_SYNC] = "the end of wait_sync",
+        [GWI_ORDER_FINISH] = "the closing of a worker",
+    };
+
+    return texts[kind];
+}
+
 static int make_order(gw_worker *worker, gwi_order_kind kind, size_t n_keys, size_t values_bytes,
                       int64_t seq, struct posted **ret_posted)
 {
@@ -198,7 +226,7 @@ static int make_order(gw_worker *worker, gwi_order_kind kind, size_t n_keys, siz
 
     if (p == NULL)
         return gwi_fail(GW_ENOMEM, "an operation on %zu keys", n_keys);
-    int err = wait_until(worker, finds_room, &room, "an operation");
+    int err = wait_until(worker, finds_room, &room, end_of(kind));
     if (err < 0) {
         free(p);
         return err;
@@ -241,7 +269,7 @@ static int post(gw_worker *worker, struct posted *p, int channel)
     for (uint32_t i = 0; is_access(p->order) && i < p->order->n_keys && err == 0; i++)
         err = make_busy(remote, p->order->keys[i]);
     if (err == 0)
-        err = wait_until(worker, is_dropped, &parcel, "an operation");
+        err = wait_until(worker, is_dropped, &parcel, end_of(p->order->kind));
     if (err == 0)
         f->ops->nudge(f, agent_rank(worker->params, channel), GWI_LANE_PARAMS);
     return err;
@@ -265,8 +293,21 @@ int gwi_remote_is_done(gw_worker *worker, int64_t seq)
 int gwi_remote_wait(gw_worker *worker, int64_t seq)
 {
     int64_t last = seq < 0 ? INT64_MAX : seq;
+    const struct posted *p = worker->remote->first;
 
-    return wait_until(worker, nothing_up_to, &last, "wait");
+    for (; p != NULL && p->next != NULL && p->next->seq <= last; p = p->next)
+        ;
+    return wait_until(worker, nothing_up_to, &last, p == NULL ? "" : end_of(p->order->kind));
+}
+
+/* A wait failed, and the caller has its arrays back: nothing goes there any more. */
+void gwi_remote_forget(gw_worker *worker, int64_t seq)
+{
+    for (struct posted *p = worker->remote->first; p != NULL; p = p->next)
+        if (p->seq == seq) {
+            free(p->to);
+            p->to = NULL;
+        }
 }
 
 int64_t gwi_remote_last(const gw_worker *worker)

@@ -27,6 +27,9 @@ int gwi_remote_is_done(gw_worker *worker, int64_t seq);
 /* Wait for one operation, or for all (-1). */
 int gwi_remote_wait(gw_worker *worker, int64_t seq);
 
+/* The wait for an operation failed, and its arrays are no longer lent. */
+void gwi_remote_forget(gw_worker *worker, int64_t seq);
+
 /* The last operation that was given a number. */
 int64_t gwi_remote_last(const gw_worker *worker);
 

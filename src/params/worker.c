@@ -223,6 +223,8 @@ static int finish_remote(gw_worker *worker, gwi_order_kind kind, gw_keys keys, c
 
     if (err == 0 && seq >= 0 && ret_ticket == NULL)
         err = gwi_remote_wait(worker, seq);
+    if (err < 0)
+        gwi_remote_forget(worker, seq);
     err = finish_call(worker, what, keys.n, err, ret_ticket);
     if (err == 0 && ret_ticket != NULL)
         ret_ticket->seq = seq;
