@@ -14,7 +14,6 @@ import contextlib
 import importlib.util
 import json
 import os
-import platform
 import select
 import shutil
 import signal
@@ -26,6 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from machine import CannotRun, compile_with
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 RUN_LIMIT_S = 180
@@ -35,54 +36,7 @@ NAMES = {"godwit": "Godwit", **MPIS}
 Process = tuple[list[str], dict[str, str]]  # arguments, and what to add to the environment
 
 
-class CannotRun(Exception):
-    pass
-
-
-def progress(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-
-
-# --------------------------------------------------------------- the machine
-
-
-def core_of(cpu: int) -> object:
-    """Something that is equal for the threads of one core."""
-    try:
-        return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
-    except OSError:
-        return cpu
-
-
-def two_cores() -> list[int]:
-    """Two processors we may use that are not threads of one core."""
-    allowed = sorted(os.sched_getaffinity(0))
-    for other in allowed[1:]:
-        if core_of(allowed[0]) != core_of(other):
-            return [allowed[0], other]
-    raise CannotRun("needs two cores")
-
-
-def processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.machine()
-
-
 # -------------------------------------------------------------- the programs
-
-
-def compile_with(compiler: str, sources: Sequence[str], program: Path) -> Path:
-    paths = [HERE / source for source in sources]
-    newest = max(path.stat().st_mtime for path in [*paths, *HERE.glob("*.h")])
-    if not program.exists() or program.stat().st_mtime < newest:
-        program.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([compiler, "-O3", "-std=gnu11", "-D_GNU_SOURCE", "-pthread", *map(str, paths), "-lm",
-                        "-o", str(program)], check=True)
-    return program
 
 
 def build_programs(godwit: Path) -> dict[str, Path]:
@@ -94,7 +48,7 @@ def build_programs(godwit: Path) -> dict[str, Path]:
         print(f"Godwit left out: no {godwit} (configure with -Dbench=true)")
     for mpi, name in MPIS.items():
         if shutil.which(f"mpicc.{mpi}") and shutil.which(f"mpirun.{mpi}"):
-            programs[mpi] = compile_with(f"mpicc.{mpi}", ["collectives.c", "shared.c", "mpi.c"],
+            programs[mpi] = compile_with(f"mpicc.{mpi}", HERE, ["collectives.c", "shared.c", "mpi.c"],
                                          godwit.parent / f"collectives-{mpi}")
         else:
             print(f"{name} left out: no mpicc.{mpi} or no mpirun.{mpi}")

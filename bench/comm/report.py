@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from peers import MPIS, NAMES
+from table import Table, short
 
 N_RANKS = (2, 4)
 SIZE_NAMES = {8: "8 B", 80: "80 B", 800: "800 B", 8_000: "8 KB", 80_000: "80 KB", 800_000: "800 KB",
@@ -40,44 +41,6 @@ class Spread:
 
     def __str__(self) -> str:
         return f"{short(self.median)} ({short(self.least)}..{short(self.greatest)})"
-
-
-def short(value: float) -> str:
-    """Three digits that count, and no exponent."""
-    digits = 3 if abs(value) < 0.1 else 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
-    return f"{value:,.{digits}f}"
-
-
-@dataclasses.dataclass
-class Table:
-    """`rows` hold strings, Spreads and Nones, as `head` says; in tables with targets a target and a verdict
-    come last: pass, miss, unclear, not measured, or nothing."""
-    title: str
-    head: Sequence[str]
-    rows: list[list[Any]] = dataclasses.field(default_factory=list)
-    notes: Sequence[str] = ()
-
-    def print(self) -> None:
-        if not self.rows:
-            return
-        lines = [list(self.head), *([("-" if cell is None else str(cell)) for cell in row] for row in self.rows)]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(self.head))]
-        print(f"\n{self.title}")
-        for note in self.notes:
-            print(f"  {note}")
-        for line in lines:
-            print(("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths))).rstrip())
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"title": self.title, "notes": list(self.notes), "head": list(self.head),
-                "rows": [[dataclasses.asdict(cell) if isinstance(cell, Spread) else cell for cell in row]
-                         for row in self.rows]}
-
-
-def count(tables: Sequence[Table]) -> tuple[int, int]:
-    """Targets met, and those that were judged."""
-    verdicts = [row[-1] for table in tables for row in table.rows if table.head[-1] == "verdict"]
-    return verdicts.count("pass"), verdicts.count("pass") + verdicts.count("miss")
 
 
 def over(rounds: Rounds, figure: Callable[[dict[str, Any]], float]) -> Spread | None:

@@ -49,11 +49,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import peers
-import plot
-import report
-from peers import CannotRun, Job, progress
-from report import ALLREDUCE_SIZES, N_RANKS, OTHER_KINDS, OTHER_SIZES, PYTHON_DOUBLES
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shared"))
+
+import peers  # noqa: E402
+import plot  # noqa: E402
+import report  # noqa: E402
+from machine import CannotRun, processor, progress, two_cores  # noqa: E402
+from peers import Job  # noqa: E402
+from report import ALLREDUCE_SIZES, N_RANKS, OTHER_KINDS, OTHER_SIZES, PYTHON_DOUBLES  # noqa: E402
+from table import conclude  # noqa: E402
 
 GODWIT = peers.ROOT / "build/bench/bench/collectives-godwit"
 
@@ -211,7 +215,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    cores = peers.two_cores()
+    cores = two_cores()
     os.sched_setaffinity(0, cores)
     start = time.monotonic()
     programs = peers.build_programs(arguments.godwit)
@@ -219,7 +223,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         raise CannotRun("nothing to measure")
     copy = peers.compile_with("cc", ["copy.c"], arguments.godwit.parent / "copy")
     about: dict[str, Any] = {
-        "processor": peers.processor(), "cores": cores, "kernel": platform.release(),
+        "processor": processor(), "cores": cores, "kernel": platform.release(),
         "versions": peers.versions(programs), "load_before": os.getloadavg()[0], "quick": arguments.quick,
         "python": {}}
     from_c = c_rounds(programs, copy, arguments) if arguments.only != "python" else []
@@ -233,15 +237,7 @@ def main() -> int:
     run = json.loads(arguments.earlier.read_text()) if arguments.earlier else measure(arguments)
     tables = report.make_tables(run)
     report.print_about(run)
-    for table in tables:
-        table.print()
-    passed, judged = report.count(tables)
-    if not arguments.earlier:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps({**run, "tables": [table.as_dict() for table in tables]}, indent=1) + "\n")
-    plot.draw(run, arguments.plot, arguments.earlier or arguments.json)
-    print(f"\n{passed} of {judged} targets met")
-    return 1 if arguments.strict and passed < judged else 0
+    return conclude(run, tables, arguments, plot.draw)
 
 
 if __name__ == "__main__":

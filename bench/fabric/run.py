@@ -50,6 +50,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shared"))
+
+from machine import CannotRun, compile_with, processor, progress, two_cores  # noqa: E402
+from table import short  # noqa: E402
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 RUN_LIMIT_S = 120
@@ -60,10 +65,6 @@ SIZES = {8: "8 B", 4096: "4 KB", 1 << 20: "1 MB", 64 << 20: "64 MB"}
 
 
 Process = tuple[list[str], dict[str, str]]  # arguments, and what to add to the environment
-
-
-class CannotRun(Exception):
-    pass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,33 +99,6 @@ SCENARIOS = (
 # ------------------------------------------------------------------ starting
 
 
-def core_of(cpu: int) -> object:
-    """Something that is equal for the threads of one core."""
-    try:
-        return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
-    except OSError:
-        return cpu
-
-
-def two_cores() -> list[int]:
-    """Two processors we may use that are not threads of one core."""
-    allowed = sorted(os.sched_getaffinity(0))
-    for other in allowed[1:]:
-        if core_of(allowed[0]) != core_of(other):
-            return [allowed[0], other]
-    raise CannotRun("needs two cores")
-
-
-def compile_with(compiler: str, sources: Sequence[str], program: Path) -> Path:
-    paths = [HERE / source for source in sources]
-    newest = max(path.stat().st_mtime for path in [*paths, HERE / "pairs.h"])
-    if not program.exists() or program.stat().st_mtime < newest:
-        program.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([compiler, "-O3", "-std=gnu11", "-D_GNU_SOURCE", *map(str, paths), "-o", str(program)],
-                       check=True)
-    return program
-
-
 def build_programs(godwit: Path) -> dict[str, Path]:
     """The programs there are; those left out are named in a line."""
     programs = {}
@@ -134,7 +108,7 @@ def build_programs(godwit: Path) -> dict[str, Path]:
         print(f"Godwit left out: no {godwit} (configure with -Dbench=true)")
     for peer, name in PEERS.items():
         if shutil.which(f"mpicc.{peer}") and shutil.which(f"mpirun.{peer}"):
-            programs[peer] = compile_with(f"mpicc.{peer}", ["pairs.c", "mpi.c"], godwit.parent / f"pairs-{peer}")
+            programs[peer] = compile_with(f"mpicc.{peer}", HERE, ["pairs.c", "mpi.c"], godwit.parent / f"pairs-{peer}")
         else:
             print(f"{name} left out: no mpicc.{peer} or no mpirun.{peer}")
     return programs
@@ -255,11 +229,6 @@ def measure_rounds(programs: dict[str, Path], scenarios: Sequence[Scenario],
     return rounds
 
 
-def progress(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-
-
 # ----------------------------------------------------------------- reporting
 
 
@@ -275,12 +244,6 @@ class Spread:
 
     def __str__(self) -> str:
         return f"{short(self.median)} ({short(self.least)}..{short(self.greatest)})"
-
-
-def short(value: float) -> str:
-    """Three digits that count, and no exponent."""
-    digits = 2 if value < 10 else 1 if value < 100 else 0
-    return f"{value:,.{digits}f}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -380,14 +343,6 @@ def write_plot(path: Path, rows: Sequence[Row], about: dict[str, Any]) -> None:
     figure.savefig(path)
 
 
-def processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.machine()
-
-
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Message times of Godwit beside those of Open MPI and MPICH.")
     parser.add_argument("--godwit", type=Path, default=ROOT / "build/bench/pairs-godwit", metavar="PROGRAM",
@@ -418,7 +373,7 @@ def main() -> int:
     programs = build_programs(arguments.godwit)
     if not programs:
         raise CannotRun("nothing to measure")
-    programs["busy"] = compile_with("cc", ["busy.c"], arguments.godwit.parent / "busy")
+    programs["busy"] = compile_with("cc", HERE, ["busy.c"], arguments.godwit.parent / "busy")
     about = {"processor": processor(), "cores": cores, "kernel": platform.release(), "versions": versions(programs),
              "load_before": os.getloadavg()[0], "yielding": arguments.yielding, "quick": arguments.quick}
     print(f"{about['processor']}, cores {cores[0]} and {cores[1]}, Linux {about['kernel']}, "

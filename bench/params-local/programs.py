@@ -5,53 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import select
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from machine import CannotRun
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 ANSWER_LIMIT_S = 180
-
-
-class CannotRun(Exception):
-    pass
-
-
-def progress(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-
-
-def core_of(cpu: int) -> object:
-    """Something that is equal for the threads of one core."""
-    try:
-        return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
-    except OSError:
-        return cpu
-
-
-def two_cores() -> list[int]:
-    """Two processors we may use that are not threads of one core."""
-    allowed = sorted(os.sched_getaffinity(0))
-    for other in allowed[1:]:
-        if core_of(allowed[0]) != core_of(other):
-            return [allowed[0], other]
-    raise CannotRun("needs two cores")
-
-
-def processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.machine()
 
 
 class Program:

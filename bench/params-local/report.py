@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from statistics import median, quantiles
 from typing import Any
 
+from table import Table, short
+
 N_KEYS = {16: 1_000_000, 64: 1_000_000, 512: 200_000}
 CACHE_KEYS = 4096         # of length 64: 1 MB
 GIGABYTE_KEYS = 4_000_000  # of length 64
@@ -40,45 +42,6 @@ class Spread:
 
     def __str__(self) -> str:
         return f"{short(self.median)} ({short(self.lower)}..{short(self.upper)})"
-
-
-def short(value: float) -> str:
-    """Three digits that count, and no exponent."""
-    digits = 3 if abs(value) < 0.1 else 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
-    return f"{value:,.{digits}f}"
-
-
-@dataclasses.dataclass
-class Table:
-    """`rows` hold strings, Spreads and Nones, as `head` says; in tables with targets each column of verdicts
-    follows the target that it is about."""
-    title: str
-    head: Sequence[str]
-    rows: list[list[Any]] = dataclasses.field(default_factory=list)
-    notes: Sequence[str] = ()
-
-    def print(self) -> None:
-        if not self.rows:
-            return
-        lines = [list(self.head), *([("-" if cell is None else str(cell)) for cell in row] for row in self.rows)]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(self.head))]
-        print(f"\n{self.title}")
-        for note in self.notes:
-            print(f"  {note}")
-        for line in lines:
-            print(("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths))).rstrip())
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"title": self.title, "notes": list(self.notes), "head": list(self.head),
-                "rows": [[dataclasses.asdict(cell) if isinstance(cell, Spread) else cell for cell in row]
-                         for row in self.rows]}
-
-
-def count(tables: Sequence[Table]) -> tuple[int, int]:
-    """Targets met, and those that were judged."""
-    verdicts = [cell for table in tables for row in table.rows for head, cell in zip(table.head, row)
-                if head == "verdict"]
-    return verdicts.count("pass"), verdicts.count("pass") + verdicts.count("miss")
 
 
 def over(rounds: Rounds, figure: Callable[[dict[str, Any]], float]) -> Spread:

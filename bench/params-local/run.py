@@ -41,10 +41,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-import plot
-import report
-from programs import HERE, ROOT, CannotRun, Program, processor, progress, started, two_cores
-from report import AHEADS, CACHE_KEYS, GIGABYTE_KEYS, N_KEYS
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shared"))
+
+import plot  # noqa: E402
+import report  # noqa: E402
+from machine import CannotRun, processor, progress, two_cores  # noqa: E402
+from programs import HERE, ROOT, Program, started  # noqa: E402
+from report import AHEADS, CACHE_KEYS, GIGABYTE_KEYS, N_KEYS  # noqa: E402
+from table import conclude  # noqa: E402
 
 GODWIT = ROOT / "build/bench/bench/params-local"
 
@@ -218,15 +222,7 @@ def main() -> int:
     run = json.loads(arguments.earlier.read_text()) if arguments.earlier else measure(arguments)
     tables = report.make_tables(run)
     report.print_about(run)
-    for table in tables:
-        table.print()
-    passed, judged = report.count(tables)
-    if not arguments.earlier:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps({**run, "tables": [table.as_dict() for table in tables]}, indent=1) + "\n")
-    plot.draw(run, arguments.plot, arguments.earlier or arguments.json)
-    print(f"\n{passed} of {judged} targets met")
-    return 1 if arguments.strict and passed < judged else 0
+    return conclude(run, tables, arguments, plot.draw)
 
 
 if __name__ == "__main__":
