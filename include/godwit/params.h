@@ -91,7 +91,8 @@ GW_API int gw_params_stat_get(gw_params *params, int index, gw_params_stat *ret_
 /* The next worker of this process; GW_ESTATE if it has had all that it was opened with. */
 GW_API int gw_params_worker(gw_params *params, gw_worker **ret_worker);
 
-/* The worker's operations are done first.  Barriers count it no longer.  NULL is fine. */
+/* The worker's operations are done first.  Barriers count it no longer.  It is closed even if
+ * its wait fails, as the result then says.  NULL is fine. */
 GW_API int gw_worker_close(gw_worker *worker);
 
 /* Read, add to, or assign the vectors of `keys`.  `values` holds them in the order of the
@@ -118,13 +119,17 @@ GW_API int gw_worker_intent(gw_worker *worker, gw_keys keys, int64_t start, int6
  * acted on. */
 GW_API int gw_worker_wait_sync(gw_worker *worker);
 
-/* Around initial assignments: wait_sync and barrier; and wait_sync, barrier, wait_sync, barrier. */
+/* Around initial assignments: wait_sync and barrier; and wait_sync, barrier, wait_sync, barrier,
+ * and this process's statistics begin at 0. */
 GW_API int gw_worker_begin_setup(gw_worker *worker);
 GW_API int gw_worker_end_setup(gw_worker *worker);
 
 /* Wait until what has this ticket is done, or all that this worker started. */
 GW_API int gw_worker_wait(gw_worker *worker, gw_ticket ticket);
 GW_API int gw_worker_wait_all(gw_worker *worker);
+
+/* 1 if what has this ticket is done, else 0, without waiting. */
+GW_API int gw_worker_is_done(gw_worker *worker, gw_ticket ticket);
 
 /* The worker's clock, which starts at 0. */
 GW_API int gw_worker_advance_clock(gw_worker *worker);

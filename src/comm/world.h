@@ -30,6 +30,9 @@ struct gw_world {
     gw_comm *comm;
     /* any thread; when the ranks were last looked after, as gwi_coarse_ns() */
     _Atomic int64_t checked_ns;
+    /* any thread; of parameters: how often some were opened, and a bit for each lane in use */
+    _Atomic int64_t params_openings;
+    _Atomic int64_t params_lanes;
     /* the thread that entered a call last, for the witness */
     _Atomic unsigned long caller;
     gwi_witness witness;

@@ -25,7 +25,7 @@
 typedef struct gwi_fabric gwi_fabric;
 struct gwi_job;
 
-/* Who uses which lane. */
+/* Who uses which lane.  Parameters have one each of those from GWI_LANE_PARAMS on. */
 enum { GWI_LANE_WORLD, GWI_LANE_MAIL, GWI_LANE_PARAMS, GWI_N_LANES = 8 };
 
 /* Where a process stands among the others.  Set at open, then constant. */

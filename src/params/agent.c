@@ -142,7 +142,7 @@ static void *run(void *arg)
     gwi_waiter waiter;
     int err = 0;
 
-    f->ops->waiter_init(f, GWI_LANE_PARAMS, &waiter);
+    f->ops->waiter_init(f, agent->params->lane, &waiter);
     while (err >= 0 && !atomic_load_explicit(&agent->stop, memory_order_relaxed)) {
         int busy = 0;
         look_at_seats(agent);
@@ -156,7 +156,7 @@ static void *run(void *arg)
             err = agent->local.err;
         if (busy) {
             gwi_waiter_fini(&waiter);
-            f->ops->waiter_init(f, GWI_LANE_PARAMS, &waiter);
+            f->ops->waiter_init(f, agent->params->lane, &waiter);
         } else if (err >= 0) {
             /* Changes and clocks ring no bell, so look again while there may be any. */
             waiter.polls |= gwi_node_watches(agent->node);
@@ -214,6 +214,8 @@ int gwi_agent_start(gw_params *params, gwi_technique technique)
                                 .nodes = f->place.nodes,
                                 .workers = params->n_seats,
                                 .technique = technique,
+                                .lane = params->lane,
+                                .opening = params->opening,
                                 .local = &agent->local,
                                 .ranks = agent->ranks,
                                 .nodes_of = agent->nodes_of};
@@ -240,8 +242,9 @@ void gwi_agent_stop(gwi_agent *agent)
         return;
     gwi_fabric *f = agent->params->world->fabric;
     atomic_store_explicit(&agent->stop, 1, memory_order_seq_cst);
-    f->ops->nudge(f, f->place.rank, GWI_LANE_PARAMS);
+    f->ops->nudge(f, f->place.rank, agent->params->lane);
     gwi_thread_join(agent->thread);
+    gwi_node_abandon(agent->node, f);
     while (agent->syncs != NULL) {
         struct sync_order *next = agent->syncs->next;
         free(agent->syncs);

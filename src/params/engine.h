@@ -186,6 +186,8 @@ struct gwi_node {
     uint64_t arrived_below[GWI_FAN]; /* by child in the tree of meeting.c */
     unsigned char *scratch, *scratch2; /* a vector each */
     FILE *trace;
+    int lane;
+    uint64_t opening;    /* of these parameters; what speaks of others is late */
     const int *ranks;    /* in the fabric, by node; NULL: they are the same */
     const int *nodes_of; /* the reverse */
     uint64_t n_finished; /* operations whose `done` was set */
@@ -205,6 +207,7 @@ void gwi_send(gwi_node *node, int to, gwi_note *note, const void *part, size_t p
 int gwi_post_step(gwi_node *node, gwi_fabric *fabric);
 int gwi_post_is_idle(const gwi_node *node);
 size_t gwi_post_bytes(const gwi_node *node);
+void gwi_post_give_up(gwi_node *node, gwi_fabric *fabric); /* what is half sent */
 void gwi_post_fini(gwi_node *node);
 
 /* node.c: the line */

@@ -66,6 +66,8 @@ int gwi_node_new(const gwi_node_options *opt, gwi_node **ret_node)
     node->ahead = opt->ahead;
     node->ahead_ctx = opt->ahead_ctx;
     node->trace = opt->trace;
+    node->lane = opt->lane > 0 ? opt->lane : GWI_LANE_PARAMS;
+    node->opening = opt->opening;
     node->ranks = opt->ranks;
     node->nodes_of = opt->nodes_of;
     int err = make_parts(node, opt);
@@ -115,6 +117,11 @@ static void free_worker(gwi_node_worker *worker)
     }
     gwi_intents_fini(&worker->intents);
     free(worker->sync.points);
+}
+
+void gwi_node_abandon(gwi_node *node, gwi_fabric *fabric)
+{
+    gwi_post_give_up(node, fabric);
 }
 
 void gwi_node_free(gwi_node *node)

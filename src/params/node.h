@@ -42,6 +42,8 @@ typedef struct gwi_node_options {
     gwi_node_ahead *ahead; /* for study, called in every round; NULL: timing.h */
     void *ahead_ctx;       /* borrowed */
     const gwi_local *local; /* a view of the node's memory, copied; NULL: it makes its own */
+    int lane;               /* of the fabric; 0: GWI_LANE_PARAMS */
+    uint64_t opening;       /* the same number on all nodes, and another one each time */
     const int *ranks;       /* in the fabric, by node, and the reverse; borrowed.  NULL: the same */
     const int *nodes_of;
     FILE *trace;      /* borrowed; a line for every note that comes in; NULL: none */
@@ -49,6 +51,9 @@ typedef struct gwi_node_options {
 
 int gwi_node_new(const gwi_node_options *options, gwi_node **ret_node);
 void gwi_node_free(gwi_node *node); /* NULL is fine */
+
+/* Before it is freed: take back what is half sent. */
+void gwi_node_abandon(gwi_node *node, gwi_fabric *fabric);
 
 /* operations of a worker */
 

@@ -26,6 +26,17 @@ static int make_room(gwi_frame *frame, size_t more)
     return 0;
 }
 
+int gwi_frame_begin(gwi_frame *frame, uint64_t opening)
+{
+    int err = make_room(frame, sizeof opening);
+
+    if (err < 0)
+        return err;
+    memcpy(frame->bytes, &opening, sizeof opening);
+    frame->n_bytes = sizeof opening;
+    return 0;
+}
+
 int gwi_frame_add(gwi_frame *frame, gwi_note *note, const void *part, size_t part_bytes,
                   const void *part2, size_t part2_bytes)
 {

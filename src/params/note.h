@@ -1,7 +1,7 @@
 /* note.h - what nodes say to each other about one key, and the frames that carry it.
  *
- * A frame is a message: notes one after the other, each a head and a payload that is
- * padded to 8 bytes.  Notes to one node are collected and leave together.
+ * A frame is a message: a number that says which parameters it is about, and notes one
+ * after the other, each a head and a payload that is padded to 8 bytes.  Notes to one node are collected and leave together.
  *
  *   kind      from, to            says
  *   ASK       node -> owner       do this for a worker: change the vector, read it
@@ -84,6 +84,9 @@ typedef struct gwi_frame {
     unsigned char *bytes; /* owned */
     size_t n_bytes, capacity;
 } gwi_frame;
+
+/* Begin with which parameters it is about: the number of their opening. */
+int gwi_frame_begin(gwi_frame *frame, uint64_t opening);
 
 /* Add a note with a payload in up to two parts; sets its n_bytes. */
 int gwi_frame_add(gwi_frame *frame, gwi_note *note, const void *part, size_t part_bytes,

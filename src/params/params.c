@@ -14,9 +14,11 @@
 
 /* agreeing */
 
-/* What the ranks must agree on.  `valid` is 0 where the arguments were refused. */
+/* What the ranks must agree on.  `valid` is 0 where the arguments were refused.  The last two
+ * are what each has of the world's; with agree() they become what all have. */
 struct card {
     int64_t valid, num_keys, lengths, dtype, workers, technique;
+    int64_t openings, lanes;
 };
 
 #define CARD_FIELDS (sizeof(struct card) / sizeof(int64_t))
@@ -41,7 +43,7 @@ static int differ(int rank, const struct card *mine, const struct card *theirs)
 }
 
 /* All ranks come here, also those whose arguments were refused with `refused`. */
-static int agree(gw_comm *comm, const struct card *mine, int refused)
+static int agree(gw_comm *comm, struct card *mine, int refused)
 {
     int size = gw_comm_size(comm);
     struct card *cards = calloc((size_t)size, sizeof *cards);
@@ -54,6 +56,10 @@ static int agree(gw_comm *comm, const struct card *mine, int refused)
         err = refused;
     for (int r = 0; r < size && err == 0; r++)
         err = differ(gw_comm_world_rank(comm, r), mine, &cards[r]);
+    for (int r = 0; r < size && err == 0; r++) {
+        mine->openings = cards[r].openings > mine->openings ? cards[r].openings : mine->openings;
+        mine->lanes |= cards[r].lanes;
+    }
     free(cards);
     return err;
 }
@@ -132,6 +138,31 @@ static void size_trays(gw_params *params)
         longest = g->classes[c].row_bytes > longest ? g->classes[c].row_bytes : longest;
     params->tray_bytes = round_up(4 * longest > TRAY_BYTES ? 4 * longest : TRAY_BYTES);
     params->n_channels = 1;
+}
+
+/* A lane that no rank uses, and a number that none has used. */
+static int take_lane(gw_params *params, const struct card *card)
+{
+    gw_world *world = params->world;
+    int lane = GWI_LANE_PARAMS;
+
+    while (lane < GWI_N_LANES && (card->lanes >> lane & 1))
+        lane++;
+    if (lane == GWI_N_LANES)
+        return gwi_fail(GW_EUNSUP,
+                        "%d parameters are open, and with several nodes that is all; close some",
+                        GWI_N_LANES - GWI_LANE_PARAMS);
+    params->lane = lane;
+    params->opening = (uint64_t)card->openings + 1;
+    atomic_store(&world->params_openings, card->openings + 1);
+    atomic_fetch_or(&world->params_lanes, (int64_t)1 << lane);
+    return 0;
+}
+
+/* After its agent has ended. */
+static void give_lane_back(gw_params *params)
+{
+    atomic_fetch_and(&params->world->params_lanes, ~((int64_t)1 << params->lane));
 }
 
 /* Which rank of the world is which of the node. */
@@ -226,11 +257,15 @@ static int open_on(gw_params *params, const gw_params_options *opt, gw_comm *com
     struct card card = {0};
     if (err == 0)
         card = (struct card){1, opt->num_keys, (int64_t)params->geometry.hash, (int64_t)opt->dtype,
-                             opt->workers, opt->technique};
+                             opt->workers, opt->technique,
+                             atomic_load(&params->world->params_openings),
+                             atomic_load(&params->world->params_lanes)};
     err = agree(comm, &card, err);
     if (err < 0)
         goto fini_geometry;
 
+    if (has_agents(params) && (err = take_lane(params, &card)) < 0)
+        goto fini_geometry;
     params->workers_each = opt->workers;
     params->n_seats = opt->workers * f->place.local_size;
     params->workers = calloc((size_t)opt->workers, sizeof(gw_worker *));
@@ -256,6 +291,7 @@ close_segment:
 free_lists:
     free(params->ranks);
     free(params->workers);
+    give_lane_back(params);
 fini_geometry:
     gwi_geometry_fini(&params->geometry);
     return err;
@@ -267,6 +303,7 @@ static void free_params(gw_params *params)
     gwi_fabric *f = params->world->fabric;
 
     gwi_agent_stop(params->agent);
+    give_lane_back(params);
     gwi_pages_stop(&params->pages);
     forget_vectors(params);
     f->ops->segment_close(f, &params->segment);

@@ -61,6 +61,8 @@ struct gw_params {
     gwi_pages pages;
     /* several nodes only: the same and more, and the agents' slots and the workers' trays */
     gwi_local local; /* `store` is a copy of its store */
+    int lane;         /* of the fabric, which no other parameters use meanwhile */
+    uint64_t opening; /* by all processes of the world; the number of it */
     int n_channels;
     gwi_slot *slots; /* by channel */
     unsigned char *trays; /* by seat */

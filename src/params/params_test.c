@@ -584,6 +584,7 @@ static void count(const struct processes *all, int rank)
     REQUIRE(gw_params_stat_get(params, -1, &stat) == GW_ERANGE);
     REQUIRE(gw_params_stat_get(params, 1000, &stat) == GW_ERANGE && stat.value == 77);
     meet(b);
+    REQUIRE(gw_worker_end_setup(b) == 0 && stat_of(params, "calls") == 0);
     close_all(params, world);
 }
 

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LANE GWI_LANE_PARAMS
-
 /* links */
 
 static gwi_link *link_with(gwi_node *node, int peer)
@@ -75,6 +73,19 @@ size_t gwi_post_bytes(const gwi_node *node)
     return sum;
 }
 
+void gwi_post_give_up(gwi_node *node, gwi_fabric *fabric)
+{
+    gwi_hash_cursor cursor = gwi_hash_start(&node->links);
+    uint64_t peer, value;
+
+    while (gwi_hash_next(&node->links, &cursor, &peer, &value)) {
+        gwi_link *link = (gwi_link *)(uintptr_t)value;
+        if (link->under_way)
+            fabric->ops->abandon(fabric, &link->out);
+        link->under_way = 0;
+    }
+}
+
 void gwi_post_fini(gwi_node *node)
 {
     gwi_hash_cursor cursor = gwi_hash_start(&node->links);
@@ -95,6 +106,10 @@ void gwi_send(gwi_node *node, int to, gwi_note *note, const void *part, size_t p
     gwi_frame *frame = to == node->id ? &node->to_self : link == NULL ? NULL : &link->collecting;
     size_t before = frame == NULL ? 0 : frame->n_bytes;
 
+    if (link != NULL && before == 0 && gwi_frame_begin(frame, node->opening) < 0) {
+        gwi_fail_node(node, GW_ENOMEM);
+        return;
+    }
     if (frame == NULL || gwi_frame_add(frame, note, part, part_bytes, part2, part2_bytes) < 0) {
         gwi_fail_node(node, GW_ENOMEM);
         return;
@@ -153,6 +168,21 @@ static int read_frame(gwi_node *node, int from, const unsigned char *bytes, size
     return more < 0 ? gwi_fail_node(node, more) : node->err;
 }
 
+/* One of a peer.  The lane may have served other parameters before, which were closed when
+ * not all was read. */
+static int read_message(gwi_node *node, int from, const unsigned char *bytes, size_t n_bytes)
+{
+    uint64_t opening;
+
+    if (n_bytes < sizeof opening)
+        return gwi_fail_node(node, gwi_fail(GW_EBROKEN, "a message of %zu bytes", n_bytes));
+    memcpy(&opening, bytes, sizeof opening);
+    if (opening != node->opening)
+        return 0;
+    node->stats.received++;
+    return read_frame(node, from, bytes + sizeof opening, n_bytes - sizeof opening);
+}
+
 /* What we say to ourselves is heard in order, after what is being heard. */
 static void hear_ourselves(gwi_node *node)
 {
@@ -172,6 +202,8 @@ struct delivery {
 /* A message in pieces is put together.  Returns 1 when it is whole. */
 static int put_together(gwi_frame *coming, const gwi_piece *piece)
 {
+    if (piece->offset != coming->n_bytes)
+        return 0; /* the rest of one whose beginning was read for other parameters */
     if (piece->total > coming->capacity) {
         unsigned char *bytes = realloc(coming->bytes, piece->total);
         if (bytes == NULL)
@@ -193,17 +225,16 @@ static int take_piece(void *ctx, const gwi_piece *piece)
 
     d->n++;
     if (is_whole && (uintptr_t)piece->bytes % 8 == 0) {
-        node->stats.received++;
-        return read_frame(node, from, piece->bytes, piece->total);
+        return read_message(node, from, piece->bytes, piece->total);
     }
     gwi_link *link = link_with(node, from);
     if (link == NULL)
         return node->err;
     int whole = piece->abandoned ? 0 : put_together(&link->coming, piece);
     if (whole > 0) {
-        node->stats.received++;
-        whole = read_frame(node, from, link->coming.bytes, piece->total);
+        whole = read_message(node, from, link->coming.bytes, piece->total);
     } else if (whole == 0 && !piece->abandoned) {
+        forget_link(node, link); /* if nothing came of it */
         return 0;
     }
     gwi_frame_fini(&link->coming);
@@ -219,7 +250,7 @@ static int send_all(gwi_node *node, gwi_fabric *fabric, gwi_link *link, int *ret
             link->sending = link->collecting;
             link->collecting = (gwi_frame){0};
             link->out = (gwi_outgoing){.peer = node->ranks == NULL ? link->peer : node->ranks[link->peer],
-                                       .lane = LANE,
+                                       .lane = node->lane,
                                        .bytes = link->sending.bytes,
                                        .n_bytes = link->sending.n_bytes};
             link->under_way = 1;
@@ -260,7 +291,7 @@ int gwi_post_step(gwi_node *node, gwi_fabric *fabric)
     int err;
 
     hear_ourselves(node);
-    err = fabric->ops->poll(fabric, LANE, -1, take_piece, &d);
+    err = fabric->ops->poll(fabric, node->lane, -1, take_piece, &d);
     if (err < 0)
         return gwi_fail_node(node, err);
     hear_ourselves(node);

@@ -266,12 +266,22 @@ static int post(gw_worker *worker, struct posted *p, int channel)
     else
         remote->first = p;
     remote->last = p;
-    for (uint32_t i = 0; is_access(p->order) && i < p->order->n_keys && err == 0; i++)
-        err = make_busy(remote, p->order->keys[i]);
+    uint32_t n_busy = 0;
+    while (is_access(p->order) && n_busy < p->order->n_keys && err == 0)
+        if ((err = make_busy(remote, p->order->keys[n_busy])) == 0)
+            n_busy++;
     if (err == 0)
         err = wait_until(worker, is_dropped, &parcel, end_of(p->order->kind));
-    if (err == 0)
-        f->ops->nudge(f, agent_rank(worker->params, channel), GWI_LANE_PARAMS);
+    if (err == 0) {
+        f->ops->nudge(f, agent_rank(worker->params, channel), worker->params->lane);
+        return 0;
+    }
+    /* The agent will never see it, and nobody shall wait for that. */
+    if (is_access(p->order))
+        p->order->n_keys = n_busy;
+    free(p->to);
+    p->to = NULL;
+    atomic_store_explicit(&p->order->done, 1, memory_order_relaxed);
     return err;
 }
 
@@ -346,14 +356,15 @@ static int post_some(gw_worker *worker, gwi_order_kind kind, const struct away *
         values_bytes += row;
         n_some++;
     }
+    unsigned char **to = kind == GWI_ORDER_PULL ? malloc(n_some * sizeof *to) : NULL;
+    if (to == NULL && kind == GWI_ORDER_PULL)
+        return gwi_fail(GW_ENOMEM, "an operation on %zu keys", n_some);
     int err = make_order(worker, kind, n_some, values_bytes, seq, &p);
-    if (err < 0)
+    if (err < 0) {
+        free(to);
         return err;
-    if (kind == GWI_ORDER_PULL) {
-        p->to = malloc(n_some * sizeof *p->to);
-        if (p->to == NULL)
-            return gwi_fail(GW_ENOMEM, "an operation on %zu keys", n_some);
     }
+    p->to = to;
     for (size_t i = 0; i < n_some; i++)
         p->order->keys[i] = away[i].key;
     unsigned char *at = gwi_order_values(p->order);
@@ -510,5 +521,5 @@ void gwi_remote_nudge(gw_worker *worker)
 {
     gwi_fabric *f = worker->params->world->fabric;
 
-    f->ops->nudge(f, agent_rank(worker->params, 0), GWI_LANE_PARAMS);
+    f->ops->nudge(f, agent_rank(worker->params, 0), worker->params->lane);
 }

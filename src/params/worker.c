@@ -340,11 +340,30 @@ int gw_worker_begin_setup(gw_worker *worker)
     return err < 0 ? err : gw_worker_barrier(worker);
 }
 
+/* What was counted so far was setting up. */
+static void count_anew(gw_worker *worker)
+{
+    gw_params *params = worker->params;
+
+    for (int c = 0; c <= GWI_CALLS; c++)
+        atomic_store_explicit(&worker->counted[c], 0, memory_order_relaxed);
+    atomic_store_explicit(&worker->walker.retries, 0, memory_order_relaxed);
+    atomic_store_explicit(&worker->walker.waits, 0, memory_order_relaxed);
+    pthread_mutex_lock(&params->lock);
+    for (int c = 0; c < GWI_N_COUNTED; c++)
+        params->counted[c] = 0;
+    pthread_mutex_unlock(&params->lock);
+}
+
 int gw_worker_end_setup(gw_worker *worker)
 {
     int err = gw_worker_begin_setup(worker);
 
-    return err < 0 ? err : gw_worker_begin_setup(worker);
+    if (err == 0)
+        err = gw_worker_begin_setup(worker);
+    if (err == 0)
+        count_anew(worker);
+    return err;
 }
 
 int gw_worker_is_local(gw_worker *worker, gw_keys keys, uint8_t *ret_local)
@@ -393,6 +412,17 @@ static int everybody_is_there(const gw_params *params, uint64_t barriers)
     return 1;
 }
 
+/* Of another node it is known only what the process is in, if it is on this machine. */
+static int is_late_elsewhere(const gw_params *params, int rank)
+{
+    gwi_fabric *f = params->world->fabric;
+    const gwi_entry *entry = f->ops->entry_of(f, rank);
+
+    return gwi_fabric_place(f, rank).node != f->place.node && entry != NULL &&
+           (atomic_load_explicit(&entry->op, memory_order_relaxed) != GWI_OP_WORKERS_BARRIER ||
+            !atomic_load_explicit(&entry->inside, memory_order_relaxed));
+}
+
 /* The processes some of whose workers are missing, once each. */
 static int missing(void *ctx, int *ret_ranks, int n_max)
 {
@@ -408,14 +438,25 @@ static int missing(void *ctx, int *ret_ranks, int n_max)
                 ret_ranks[n] = params->ranks[last];
             n++;
         }
+    for (int r = 0; worker->remote != NULL && r < params->world->fabric->place.size; r++)
+        if (is_late_elsewhere(params, r)) {
+            if (n < n_max)
+                ret_ranks[n] = r;
+            n++;
+        }
     return n;
 }
 
-/* A process that has left will not come. */
+/* A process that has left will not come; of another node, also its agent will not. */
 static int check_missing(gw_worker *worker, const char *call)
 {
-    int ranks[64], n = missing(worker, ranks, 64), err = 0;
+    gw_world *world = worker->params->world;
+    int ranks[64], n = 0, err = 0;
 
+    for (int r = 0; worker->remote != NULL && r < world->fabric->place.size && err == 0; r++)
+        err = gwi_check_fate(world, r, call);
+    if (err == 0)
+        n = missing(worker, ranks, 64);
     for (int i = 0; i < n && i < 64 && err == 0; i++)
         err = gwi_check_fate(worker->params->world, ranks[i], call);
     return err;

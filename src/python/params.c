@@ -60,6 +60,26 @@ static int parse_dtype(const gwi_state *state, PyObject *object, gw_dtype *ret_d
     return known ? 0 : -1;
 }
 
+static int parse_technique(const gwi_state *state, PyObject *object, int *ret_technique)
+{
+    static const char *const names[] = {[GW_TECHNIQUE_ALL] = "all",
+                                        [GW_TECHNIQUE_REPLICATION] = "replication",
+                                        [GW_TECHNIQUE_RELOCATION] = "relocation",
+                                        [GW_TECHNIQUE_STATIC] = "static"};
+
+    if (!PyUnicode_Check(object))
+        return gwi_raise(state, GW_ETYPE, "technique: %R is no text", object);
+    for (int t = GW_TECHNIQUE_ALL; t <= GW_TECHNIQUE_STATIC; t++)
+        if (PyUnicode_CompareWithASCIIString(object, names[t]) == 0) {
+            *ret_technique = t;
+            return 0;
+        }
+    return gwi_raise(state, GW_EINVAL,
+                     "technique: %R is not known; give 'all', 'replication', 'relocation' or "
+                     "'static'",
+                     object);
+}
+
 /* ---- lengths ------------------------------------------------------------------------- */
 
 struct lengths {
@@ -245,7 +265,7 @@ static void refuse_with_others(const gwi_state *state, PyObject *world)
     PyErr_Restore(type, value, traceback);
 }
 
-static int parse_parameters(gwi_state *state, PyObject *const args[4], gw_params_options *options,
+static int parse_parameters(gwi_state *state, PyObject *const args[5], gw_params_options *options,
                             struct lengths *lengths)
 {
     int64_t workers = 1;
@@ -253,7 +273,8 @@ static int parse_parameters(gwi_state *state, PyObject *const args[4], gw_params
     if (gwi_parse_i64(state, "num_keys", args[0], &options->num_keys) < 0 ||
         parse_lengths(state, args[1], options->num_keys, lengths) < 0 ||
         (args[2] != NULL && parse_dtype(state, args[2], &options->dtype) < 0) ||
-        (args[3] != NULL && gwi_parse_i64(state, "workers", args[3], &workers) < 0))
+        (args[3] != NULL && gwi_parse_i64(state, "workers", args[3], &workers) < 0) ||
+        (args[4] != NULL && parse_technique(state, args[4], &options->technique) < 0))
         return -1;
     if (workers < 0 || workers > INT_MAX)
         return gwi_raise(state, GW_EINVAL, "workers: %lld is out of range", (long long)workers);
@@ -287,7 +308,7 @@ static gwi_py_params *new_parameters(PyTypeObject *type, PyObject *world,
 }
 
 static gwi_py_params *open_parameters(PyTypeObject *type, gwi_state *state, PyObject *world,
-                                      PyObject *const args[4])
+                                      PyObject *const args[5])
 {
     gw_params_options options = GW_PARAMS_OPTIONS_INIT;
     struct lengths lengths = {0};
@@ -305,12 +326,13 @@ static gwi_py_params *open_parameters(PyTypeObject *type, gwi_state *state, PyOb
 
 static PyObject *parameters_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static const char *const names[] = {"num_keys", "lengths", "dtype", "workers", NULL};
+    static const char *const names[] = {"num_keys", "lengths",   "dtype",
+                                        "workers",  "technique", NULL};
     gwi_state *state = PyType_GetModuleState(type);
-    PyObject *given[4] = {NULL};
+    PyObject *given[5] = {NULL};
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|OO:Parameters", (char **)(uintptr_t)names,
-                                     &given[0], &given[1], &given[2], &given[3]))
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|OOO:Parameters", (char **)(uintptr_t)names,
+                                     &given[0], &given[1], &given[2], &given[3], &given[4]))
         return NULL;
     PyObject *world = find_world(state);
     if (world == NULL)
@@ -542,7 +564,7 @@ static PyMethodDef parameters_methods[] = {
 };
 
 static const char parameters_doc[] =
-    "Parameters(num_keys, lengths, dtype='float32', workers=1)\n--\n\n"
+    "Parameters(num_keys, lengths, dtype='float32', workers=1, technique='all')\n--\n\n"
     "Keyed vectors that all workers of the job read and change.\n\n"
     "    import torch\n"
     "    import godwit\n\n"
@@ -554,10 +576,12 @@ static const char parameters_doc[] =
     "        assert values.eq(torch.tensor([[2.0], [1.0], [2.0]])).all()\n\n"
     "Collective: every process calls it with the same arguments.  All vectors are\n"
     "zero at first.  A process that has not joined a job yet does so now.\n\n"
-    "num_keys  keys are 0 to num_keys - 1\n"
-    "lengths   of the vectors: a number, or a list, array or tensor with one for each key\n"
-    "dtype     'float32' or 'float64', or NumPy's or PyTorch's object for it\n"
-    "workers   how many workers each process will have; barriers count them all\n\n"
+    "num_keys   keys are 0 to num_keys - 1\n"
+    "lengths    of the vectors: a number, or a list, array or tensor with one for each key\n"
+    "dtype      'float32' or 'float64', or NumPy's or PyTorch's object for it\n"
+    "workers    how many workers each process will have; barriers count them all\n"
+    "technique  'all': intents move keys or make copies, as fits; for study also\n"
+    "  'replication' (only copies), 'relocation' (only moves), 'static' (neither)\n\n"
     "After an exception, `with` closes without waiting for the other processes.";
 
 static PyType_Slot parameters_slots[] = {

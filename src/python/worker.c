@@ -27,7 +27,7 @@ struct gwi_py_worker {
     int number;       /* in this process */
     int64_t *widened; /* room for keys that come as int32; owned */
     size_t widened_room;
-    Held *held;
+    Held *held, **held_end; /* oldest first, and where the next one goes */
     gwi_py_worker *next, **link; /* in `params->workers` */
 };
 
@@ -102,10 +102,12 @@ static void release_all(gwi_py_worker *self)
     Held *held = self->held;
 
     self->held = NULL;
+    self->held_end = &self->held;
     release(held);
 }
 
-static void release_done(gwi_py_worker *self, int64_t seq)
+/* Those of one ticket. */
+static Held *take_done(gwi_py_worker *self, int64_t seq)
 {
     Held *done = NULL, **link = &self->held;
 
@@ -119,7 +121,39 @@ static void release_done(gwi_py_worker *self, int64_t seq)
             link = &held->next;
         }
     }
-    release(done); /* runs code of others, so only now */
+    self->held_end = link;
+    return done;
+}
+
+/* The oldest ones that are done; the library finishes calls in their order.  Between enter()
+ * and leave(). */
+static Held *take_oldest_done(gwi_py_worker *self)
+{
+    Held *first = self->held, **link = &self->held;
+
+    while (*link != NULL && gw_worker_is_done(self->worker, (gw_ticket){(*link)->seq}) == 1)
+        link = &(*link)->next;
+    if (link == &self->held)
+        return NULL;
+    self->held = *link;
+    *link = NULL;
+    if (self->held == NULL)
+        self->held_end = &self->held;
+    return first;
+}
+
+/* A program that never waits gets its arrays back all the same.  Outside of enter() and
+ * leave(), because it runs code of others. */
+static inline int release_done(gwi_py_worker *self)
+{
+    if (self->held == NULL)
+        return 0;
+    if (enter(self) < 0)
+        return -1;
+    Held *done = take_oldest_done(self);
+    int err = leave(self, 0);
+    release(done);
+    return err;
 }
 
 /* ---- pull, push, set ----------------------------------------------------------------- */
@@ -174,6 +208,18 @@ static int parse_keywords(const gwi_state *state, Call *call, PyObject *const *v
     return 0;
 }
 
+static inline int parse_asynchronous(const gwi_state *state, PyObject *flag, bool *ret_flag)
+{
+    *ret_flag = false;
+    if (flag == NULL || flag == Py_False)
+        return 0;
+    int is_true = flag == Py_True ? 1 : PyObject_IsTrue(flag);
+    if (is_true < 0)
+        return gwi_raise(state, GW_ETYPE, "asynchronous: %R is neither true nor false", flag);
+    *ret_flag = is_true;
+    return 0;
+}
+
 static int parse_call(const gwi_state *state, Call *call, PyObject *const *args, Py_ssize_t n_args,
                       PyObject *names)
 {
@@ -186,14 +232,7 @@ static int parse_call(const gwi_state *state, Call *call, PyObject *const *args,
     if (call->args[0] == NULL || call->args[1] == NULL)
         return misuse(state, call, "an array is missing", NULL);
 
-    PyObject *flag = call->args[2];
-    if (flag == NULL || flag == Py_False)
-        return 0;
-    int is_true = flag == Py_True ? 1 : PyObject_IsTrue(flag);
-    if (is_true < 0)
-        return gwi_raise(state, GW_ETYPE, "asynchronous: %R is neither true nor false", flag);
-    call->asynchronous = is_true;
-    return 0;
+    return parse_asynchronous(state, call->args[2], &call->asynchronous);
 }
 
 /* Values that are written over the keys, while these are read. */
@@ -312,8 +351,9 @@ static int keep(gwi_py_worker *self, Call *call)
             self->widened = NULL;
             self->widened_room = 0;
         }
-        held->next = self->held;
-        self->held = held;
+        held->next = NULL;
+        *self->held_end = held;
+        self->held_end = &held->next;
         return 0;
     }
     PyMem_Free(held);
@@ -331,7 +371,7 @@ static int keep(gwi_py_worker *self, Call *call)
 
 static PyObject *call_library(gwi_py_worker *self, Call *call)
 {
-    if (enter(self) < 0)
+    if (release_done(self) < 0 || enter(self) < 0)
         return NULL;
     int err = run_with_or_without_gil(self, call);
     if (err == 0 && call->ticket.seq != -1)
@@ -384,11 +424,85 @@ static PyObject *worker_set(gwi_py_worker *self, PyObject *const *args, Py_ssize
     return make_call(self, SET, args, n_args, names);
 }
 
+/* ---- which keys shall be here -------------------------------------------------------- */
+
+/* localize() if there is a ticket to be given, else intent(). */
+typedef struct Wish {
+    bool localizes, asynchronous;
+    int64_t start, end;
+    gw_ticket ticket;
+} Wish;
+
+static int run_wish(gwi_py_worker *self, const gwi_layout *layout, Wish *wish)
+{
+    gw_keys keys = find_keys(self, layout);
+
+    if (!wish->localizes)
+        return gw_worker_intent(self->worker, keys, wish->start, wish->end);
+    return gw_worker_localize(self->worker, keys, wish->asynchronous ? &wish->ticket : NULL);
+}
+
+/* The library copies the keys. */
+static int make_wish(gwi_py_worker *self, PyObject *object, Wish *wish)
+{
+    gwi_intake keys;
+    int err = release_done(self);
+
+    if (err < 0 || gwi_intake_open(self->state, object, &keys_need, &keys) < 0)
+        return -1;
+    err = enter(self);
+    if (err == 0) {
+        err = prepare_keys(self, &keys.layout);
+        if (err == 0 && keys.layout.n <= MOST_BYTES_WITH_GIL / (int)sizeof(int64_t)) {
+            inside.with_gil = true;
+            err = run_wish(self, &keys.layout, wish);
+            inside.with_gil = false;
+        } else if (err == 0) {
+            GWI_WITHOUT_GIL(err, run_wish(self, &keys.layout, wish));
+        }
+        err = leave(self, err);
+    }
+    gwi_intake_close(&keys);
+    return err;
+}
+
+static PyObject *worker_localize(gwi_py_worker *self, PyObject *args, PyObject *keywords)
+{
+    static const char *const names[] = {"keys", "asynchronous", NULL};
+    Wish wish = {.localizes = true, .ticket = {-1}};
+    PyObject *keys = NULL, *flag = NULL;
+
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|O:localize", (char **)(uintptr_t)names,
+                                     &keys, &flag) ||
+        parse_asynchronous(self->state, flag, &wish.asynchronous) < 0 ||
+        make_wish(self, keys, &wish) < 0)
+        return NULL;
+    return PyLong_FromLongLong(wish.ticket.seq);
+}
+
+static PyObject *worker_intent(gwi_py_worker *self, PyObject *args, PyObject *keywords)
+{
+    static const char *const names[] = {"keys", "start", "end", NULL};
+    PyObject *keys = NULL, *start = NULL, *end = Py_None;
+    Wish wish = {.localizes = false};
+
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO|O:intent", (char **)(uintptr_t)names,
+                                     &keys, &start, &end) ||
+        gwi_parse_i64(self->state, "start", start, &wish.start) < 0)
+        return NULL;
+    wish.end = wish.start < INT64_MAX ? wish.start + 1 : wish.start; /* the library refuses that */
+    if ((end != Py_None && gwi_parse_i64(self->state, "end", end, &wish.end) < 0) ||
+        make_wish(self, keys, &wish) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 /* ---- waiting ------------------------------------------------------------------------- */
 
 static PyObject *worker_wait(gwi_py_worker *self, PyObject *object)
 {
     gw_ticket ticket = {-1};
+    Held *done = NULL;
     int err = 0;
 
     if (gwi_parse_i64(self->state, "ts", object, &ticket.seq) < 0 || enter(self) < 0)
@@ -397,10 +511,18 @@ static PyObject *worker_wait(gwi_py_worker *self, PyObject *object)
         err = gw_worker_wait(self->worker, ticket);
     else
         GWI_WITHOUT_GIL(err, gw_worker_wait(self->worker, ticket));
-    if (leave(self, err) < 0)
+    if (err == 0 && self->held != NULL)
+        done = take_done(self, ticket.seq);
+    err = leave(self, err);
+    if (err < 0) { /* Ctrl-C came when it was done */
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        release(done);
+        PyErr_Restore(type, value, traceback);
         return NULL;
-    release_done(self, ticket.seq);
-    Py_RETURN_NONE;
+    }
+    release(done);
+    return release_done(self) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *worker_wait_all(gwi_py_worker *self, PyObject *unused)
@@ -411,23 +533,44 @@ static PyObject *worker_wait_all(gwi_py_worker *self, PyObject *unused)
     if (enter(self) < 0)
         return NULL;
     GWI_WITHOUT_GIL(err, gw_worker_wait_all(self->worker));
-    Held *done = err == 0 ? self->held : NULL;
-    if (err == 0)
-        self->held = NULL;
-    err = leave(self, err);
-    release(done);
-    return err < 0 ? NULL : Py_NewRef(Py_None);
+    if (leave(self, err) < 0)
+        return NULL;
+    release_all(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *meet(gwi_py_worker *self, int (*call)(gw_worker *))
+{
+    int err;
+
+    if (release_done(self) < 0 || enter(self) < 0)
+        return NULL;
+    GWI_WITHOUT_GIL(err, call(self->worker));
+    return leave(self, err) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *worker_barrier(gwi_py_worker *self, PyObject *unused)
 {
     (void)unused;
-    int err;
+    return meet(self, gw_worker_barrier);
+}
 
-    if (enter(self) < 0)
-        return NULL;
-    GWI_WITHOUT_GIL(err, gw_worker_barrier(self->worker));
-    return leave(self, err) < 0 ? NULL : Py_NewRef(Py_None);
+static PyObject *worker_wait_sync(gwi_py_worker *self, PyObject *unused)
+{
+    (void)unused;
+    return meet(self, gw_worker_wait_sync);
+}
+
+static PyObject *worker_begin_setup(gwi_py_worker *self, PyObject *unused)
+{
+    (void)unused;
+    return meet(self, gw_worker_begin_setup);
+}
+
+static PyObject *worker_end_setup(gwi_py_worker *self, PyObject *unused)
+{
+    (void)unused;
+    return meet(self, gw_worker_end_setup);
 }
 
 /* ---- the clock ----------------------------------------------------------------------- */
@@ -570,6 +713,7 @@ PyObject *gwi_py_worker_new(gwi_py_params *self)
         worker->params = (gwi_py_params *)Py_NewRef((PyObject *)self);
         worker->state = state;
         worker->worker = native;
+        worker->held_end = &worker->held;
     }
     if (native != NULL) {
         worker->number = self->n_workers++;
@@ -590,12 +734,29 @@ static PyObject *worker_close(gwi_py_worker *self, PyObject *unused)
     if (enter(self) < 0)
         return NULL;
     GWI_WITHOUT_GIL(err, gw_worker_close(self->worker));
-    if (err == 0)
-        gwi_py_worker_forget(self);
+    gwi_py_worker_forget(self); /* it is closed even if its wait failed */
     if (leave(self, err) < 0)
         return NULL;
     release_all(self);
     Py_RETURN_NONE;
+}
+
+/* Nobody refers to the worker any more.  What it started goes on without its arrays: only its
+ * own calls touch them. */
+static void close_quietly(gwi_py_worker *self, gw_worker *worker)
+{
+    PyObject *type, *value, *traceback;
+    int err;
+
+    PyErr_Fetch(&type, &value, &traceback);
+    if (gwi_py_params_enter(self->params) == 0) { /* else who closes them closes it */
+        GWI_WITHOUT_GIL(err, gw_worker_close(worker));
+        gwi_py_params_leave(self->params, err);
+    }
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(self->state->errors.base))
+        PyErr_WriteUnraisable(NULL); /* Ctrl-C */
+    PyErr_Clear();
+    PyErr_Restore(type, value, traceback);
 }
 
 static void worker_dealloc(gwi_py_worker *self)
@@ -605,7 +766,7 @@ static void worker_dealloc(gwi_py_worker *self)
 
     gwi_py_worker_forget(self);
     if (worker != NULL && gwi_world_of(self->params->world) != NULL)
-        gw_worker_close(worker);
+        close_quietly(self, worker);
     release_all(self);
     free(self->widened);
     Py_DECREF((PyObject *)self->params);
@@ -677,6 +838,40 @@ static PyMethodDef worker_methods[] = {
      "Assign values to the vectors of keys; of a key that occurs twice, the last stays.\n\n"
      "    w.set(keys, torch.randn(len(keys), 4))\n\n"
      "Arguments and result are those of pull()."},
+    {"localize", GWI_FUNCTION(worker_localize), METH_VARARGS | METH_KEYWORDS,
+     "localize($self, /, keys, asynchronous=False)\n--\n\n"
+     "Bring keys to this worker's node; done when each has been there.\n\n"
+     "    w.localize(keys)\n"
+     "    assert w.is_local(keys).all()          # unless others want them too\n\n"
+     "If asynchronous, the call returns at once.  Returns a number for wait();\n"
+     "-1: it is done.  On one node all keys are there."},
+    {"intent", GWI_FUNCTION(worker_intent), METH_VARARGS | METH_KEYWORDS,
+     "intent($self, /, keys, start, end=None)\n--\n\n"
+     "Announce that this worker will use keys while its clock is at start or later\n"
+     "and before end, which is start + 1 if it is not given.\n\n"
+     "    w.intent(keys, w.current_clock + 5)    # for the batch after the next four\n"
+     "    for batch in range(5):\n"
+     "        w.advance_clock()\n"
+     "    w.pull(keys, torch.empty(len(keys), 4))\n\n"
+     "The keys come to this node by then, or copies of them.  A hint: what pull\n"
+     "returns does not depend on it, only how long it takes."},
+    {"wait_sync", GWI_FUNCTION(worker_wait_sync), METH_NOARGS,
+     "wait_sync($self, /)\n--\n\n"
+     "Return when what was written on this node is with the keys' owners, copies here\n"
+     "are as new as what the owners had, and intents that are due have been met.\n\n"
+     "    w.push(keys, torch.ones(len(keys), 4))\n"
+     "    w.wait_sync()\n"
+     "    w.barrier()                            # what all have pushed is with the owners\n"
+     "    w.wait_sync()                          # and here\n"},
+    {"begin_setup", GWI_FUNCTION(worker_begin_setup), METH_NOARGS,
+     "begin_setup($self, /)\n--\n\n"
+     "Collective: before parameters are given their first values.\n\n"
+     "    w.begin_setup()\n"
+     "    w.set(keys, torch.randn(len(keys), 4)) # each worker some of them\n"
+     "    w.end_setup()                          # now all see all\n"},
+    {"end_setup", GWI_FUNCTION(worker_end_setup), METH_NOARGS,
+     "end_setup($self, /)\n--\n\n"
+     "Collective: what was written before, by any worker, all see after it."},
     {"wait", GWI_FUNCTION(worker_wait), METH_O,
      "wait($self, ts, /)\n--\n\n"
      "Return when the call that gave this number is done.\n\n"

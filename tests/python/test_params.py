@@ -180,6 +180,41 @@ def test_is_local_gives_what_it_was_given(w):
     assert isinstance(theirs, np.ndarray) and theirs.dtype == bool and theirs.tolist() == [True, True]
 
 
+@pytest.mark.parametrize("technique", ["all", "replication", "relocation", "static"])
+def test_on_one_node_all_is_local_whatever_is_asked_for(technique):
+    with godwit.Parameters(10, 4, technique=technique) as kv, kv.worker() as w:
+        w.begin_setup()
+        w.set(np.arange(10), np.ones(40, np.float32))
+        w.end_setup()
+        keys = torch.tensor([4, 2], dtype=torch.int32)
+        assert w.localize(keys) == w.localize(keys=keys, asynchronous=True) == -1
+        w.intent(keys, 3)
+        w.intent(keys=keys, start=w.current_clock, end=10)
+        w.intent(np.array([], np.int64), 0)
+        w.wait_sync()
+        assert w.is_local(torch.arange(10)).all()
+        assert pulled(w, [4, 2], 8) == [1.0] * 8
+
+
+def test_bad_arguments_of_localize_and_intent_are_named(w):
+    keys = torch.tensor([4])
+    for kind, word, call in ((IndexError, "keys[0] is 10", lambda: w.localize(torch.tensor([10]))),
+                             (IndexError, "keys[1] is -1", lambda: w.intent(torch.tensor([1, -1]), 0)),
+                             (TypeError, "keys", lambda: w.localize([1, 2])),
+                             (TypeError, "asynchronous", lambda: w.localize(keys, np.ones(3))),
+                             (TypeError, "start: 1.5", lambda: w.intent(keys, 1.5)),
+                             (TypeError, "end: 'x'", lambda: w.intent(keys, 1, "x")),
+                             (IndexError, "start", lambda: w.intent(keys, 2**63)),
+                             (ValueError, "end is 3", lambda: w.intent(keys, 3, 3)),
+                             (ValueError, "end is", lambda: w.intent(keys, 2**63 - 1)),
+                             (TypeError, "localize", lambda: w.localize()),
+                             (TypeError, "intent", lambda: w.intent(keys)),
+                             (TypeError, "clock", lambda: w.intent(keys, 1, clock=3))):
+        with pytest.raises(kind) as caught:
+            call()
+        assert word in str(caught.value)
+
+
 def test_stats_count_what_this_process_did(kv):
     with kv.worker() as w:
         w.push(torch.arange(3), torch.ones(3, 4))
@@ -231,6 +266,8 @@ def test_dtypes_are_known_by_any_name(dtype, name):
     (godwit.InvalidValue, "workers is 0", (3, 1, "float32", 0)),
     (godwit.InvalidValue, "workers", (3, 1, "float32", 2**40)),
     (godwit.InvalidType, "workers: 1.0", (3, 1, "float32", 1.0)),
+    (godwit.InvalidValue, "technique: 'adaptive'", (3, 1, "float32", 1, "adaptive")),
+    (godwit.InvalidType, "technique: 0", (3, 1, "float32", 1, 0)),
     (godwit.OutOfMemory, "memory", (4 * 10**9, 2**31)),
 ], ids=str)
 def test_bad_arguments_of_parameters_are_named(kind, word, arguments):
@@ -417,7 +454,8 @@ def test_a_forked_child_is_refused_and_leaves_all_to_its_parent(program):
             refused = 0
             for call in (lambda: w.pull(keys, values), lambda: w.push(keys, values), lambda: w.set(keys, values),
                          lambda: w.wait(-1), w.wait_all, w.advance_clock, lambda: w.current_clock, w.barrier,
-                         lambda: w.is_local(keys), kv.worker, kv.stats, lambda: kv.length(0),
+                         lambda: w.is_local(keys), lambda: w.localize(keys), lambda: w.intent(keys, 0), w.wait_sync,
+                         w.begin_setup, w.end_setup, kv.worker, kv.stats, lambda: kv.length(0),
                          lambda: godwit.Parameters(3, 4)):
                 try:
                     call()
@@ -433,7 +471,7 @@ def test_a_forked_child_is_refused_and_leaves_all_to_its_parent(program):
         print(values.tolist(), w.current_clock)
         kv.close()
     """)
-    assert out.splitlines() == ["14", "[1.0, 1.0, 1.0, 1.0] 0"]
+    assert out.splitlines() == ["19", "[1.0, 1.0, 1.0, 1.0] 0"]
 
 
 # ---- threads and signals -------------------------------------------------------------------------
@@ -675,6 +713,9 @@ int gw_worker_wait_all(gw_worker *w)
     return 0;
 }
 
+int gw_worker_is_done(gw_worker *w, gw_ticket t)
+{ return t.seq == -1 || pending[t.seq].worker != w; }
+
 int gw_worker_close(gw_worker *w)
 {
     gw_worker_wait_all(w);
@@ -776,11 +817,15 @@ def docstrings():
 
 @pytest.mark.parametrize("example", list(docstrings()))
 def test_examples_in_docstrings_run(example):
-    with godwit.Parameters(1000, 4, workers=2) as kv, kv.worker() as w:
+    workers = 2 if "kv.worker()" in example else 1  # barriers count them all
+    with godwit.Parameters(1000, 4, workers=workers) as kv, kv.worker() as w:
         exec(example, {"torch": torch, "godwit": godwit, "kv": kv, "w": w, "keys": torch.tensor([3, 14, 15])})
 
 
 def test_signatures_can_be_asked_for():
-    assert str(inspect.signature(godwit.Parameters)) == "(num_keys, lengths, dtype='float32', workers=1)"
+    assert str(inspect.signature(godwit.Parameters)) == (
+        "(num_keys, lengths, dtype='float32', workers=1, technique='all')")
+    assert str(inspect.signature(godwit.Worker.localize)) == "(self, /, keys, asynchronous=False)"
+    assert str(inspect.signature(godwit.Worker.intent)) == "(self, /, keys, start, end=None)"
     assert str(inspect.signature(godwit.Worker.push)) == "(self, /, keys, updates, asynchronous=False)"
     assert all(getattr(godwit.Worker, name).__doc__ for name in dir(godwit.Worker) if not name.startswith("_"))

@@ -1,6 +1,7 @@
 /* adaptivity.c - does the protocol choose well?  Techniques against workloads.
  *
- *     adaptivity [--quick] [--nodes 8] [--notes] [--workload own|hot|wandering]
+ *     adaptivity [--quick] [--seed 1] [--nodes 8] [--length 64] [--lead 20] [--notes]
+ *                [--workload own|hot|wandering]
  *
  * On each workload the default technique, which chooses between moving a key and copying it, must
  * send at most 10 % more bytes per access than the better of the two that always do the same, and
@@ -18,7 +19,8 @@
 
 static struct {
     int quick, notes, nodes, workload, lead, length;
-} args = {.nodes = 8, .workload = -1, .lead = 20, .length = 64};
+    uint64_t seed;
+} args = {.nodes = 8, .workload = -1, .lead = 20, .length = 64, .seed = 1};
 
 static double per_access(const struct findings *f, uint64_t count)
 {
@@ -45,7 +47,7 @@ static int study(enum workload workload)
 {
     struct findings f[GWI_N_TECHNIQUES];
     struct study s = {.workload = workload,
-                      .seed = 1,
+                      .seed = args.seed,
                       .nodes = args.nodes,
                       .workers = 1,
                       .n_keys = 8192,
@@ -82,6 +84,7 @@ int main(int argc, char **argv)
     static const struct option options[] = {{"quick", 0, NULL, 'q'},    {"notes", 0, NULL, 'n'},
                                             {"nodes", 1, NULL, 'N'},    {"lead", 1, NULL, 'l'},
                                             {"length", 1, NULL, 'L'},   {"workload", 1, NULL, 'w'},
+                                            {"seed", 1, NULL, 's'},
                                             {0}};
     int missed = 0;
 
@@ -92,6 +95,7 @@ int main(int argc, char **argv)
         case 'N': args.nodes = atoi(optarg); break;
         case 'l': args.lead = atoi(optarg); break;
         case 'L': args.length = atoi(optarg); break;
+        case 's': args.seed = strtoull(optarg, NULL, 10); break;
         case 'w':
             for (int w = 0; w < N_WORKLOADS; w++)
                 if (strcmp(optarg, workload_name((enum workload)w)) == 0)

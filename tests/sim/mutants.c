@@ -66,6 +66,7 @@ int main(int argc, char **argv)
         return 2;
     }
     printf("1..%d\n", n - 1);
+    fflush(stdout); /* else the first child says it too */
     for (int m = 1; m < n; m++) {
         int result = run(argv[1], m, seeds);
         int found = result == 1 || result == 128;
