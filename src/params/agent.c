@@ -61,11 +61,14 @@ static int take_order(gwi_agent *agent, int seat, gwi_order *order)
                               order->keys, order->n_keys, gwi_order_values(order), &order->done);
     case GWI_ORDER_LOCALIZE:
         return gwi_node_order_localize(node, seat, order->keys, order->n_keys, &order->done);
-    case GWI_ORDER_SYNC: return begin_sync(agent, seat, &order->done);
+    case GWI_ORDER_SYNC:
+        return begin_sync(agent, seat, &order->done);
     case GWI_ORDER_INTENT:
         err = gwi_node_intent(node, seat, order->keys, order->n_keys, order->start, order->end);
         break;
-    case GWI_ORDER_FINISH: err = gwi_node_finish(node, seat); break;
+    case GWI_ORDER_FINISH:
+        err = gwi_node_finish(node, seat);
+        break;
     }
     atomic_store_explicit(&order->done, 1, memory_order_seq_cst);
     agent->has_news = 1;
@@ -261,9 +264,4 @@ int gwi_agent_check(const gwi_agent *agent)
     int err = agent == NULL ? 0 : atomic_load_explicit(&agent->err, memory_order_seq_cst);
 
     return err < 0 ? gwi_fail(err, "%s", agent->sentence) : 0;
-}
-
-const gwi_node_stats *gwi_agent_stats(gwi_agent *agent)
-{
-    return agent == NULL ? NULL : gwi_node_count(agent->node);
 }

@@ -22,7 +22,4 @@ void gwi_agent_stop(gwi_agent *agent);
 /* 0, or the error that ended it. */
 int gwi_agent_check(const gwi_agent *agent);
 
-/* Its counters; NULL: there is no agent here. */
-const gwi_node_stats *gwi_agent_stats(gwi_agent *agent);
-
 #endif

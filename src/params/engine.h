@@ -45,9 +45,9 @@ typedef struct gwi_op_in_line {
  * the holder has already counted itself and that are still on their way to the owner. */
 typedef struct gwi_holder {
     int node;
-    uint32_t term;    /* which of its replicas */
-    uint32_t seq;     /* the last TELL that arrived */
-    uint8_t granted;  /* it has a replica */
+    uint32_t term;   /* which of its replicas */
+    uint32_t seq;    /* the last TELL that arrived */
+    uint8_t granted; /* it has a replica */
     uint8_t tombstone;
     uint8_t stale;    /* it lacks something that we know */
     uint8_t ack;      /* it waits to hear that its TELL arrived */
@@ -82,7 +82,7 @@ typedef struct gwi_item {
     struct gwi_arrival {
         struct gwi_arrival *next;
         gwi_pending *pending;
-    } *arrivals;
+    } * arrivals;
     /* intents of our workers that are in force */
     uint32_t want;
     /* a WANT is under way, with this term; or it is the replica's */
@@ -112,7 +112,7 @@ typedef struct gwi_sync {
         int64_t key;
         uint32_t term, seq;
         int what; /* of enum in meeting.c */
-    } *points;
+    } * points;
     size_t n_points, capacity;
 } gwi_sync;
 
@@ -165,7 +165,7 @@ struct gwi_node {
     void *memory; /* mapped: what nobody has touched is not there */
     size_t memory_bytes;
     gwi_local local;
-    gwi_hash items; /* key -> gwi_item * */
+    gwi_hash items;              /* key -> gwi_item * */
     gwi_place_of_key *directory; /* [key / nodes] */
     gwi_place_seen *cache;
     size_t cache_n;
@@ -179,11 +179,10 @@ struct gwi_node {
     uint32_t terms; /* given out */
     uint64_t tokens;
     int64_t now_ns, next_round_ns;
-    double act_ns;   /* how long a WANT takes, at most but for few */
-    int round_wanted;
+    double act_ns; /* how long a WANT takes, at most but for few */
     /* barriers */
-    uint64_t arrived_for, released; /* generations */
-    uint64_t arrived_below[GWI_FAN]; /* by child in the tree of meeting.c */
+    uint64_t arrived_for, released;    /* generations */
+    uint64_t arrived_below[GWI_FAN];   /* by child in the tree of meeting.c */
     unsigned char *scratch, *scratch2; /* a vector each */
     FILE *trace;
     int lane;
@@ -191,13 +190,13 @@ struct gwi_node {
     const int *ranks;    /* in the fabric, by node; NULL: they are the same */
     const int *nodes_of; /* the reverse */
     uint64_t n_finished; /* operations whose `done` was set */
-    int err; /* the first failure */
+    int err;             /* the first failure */
     gwi_node_stats stats;
 };
 
 /* items */
 gwi_item *gwi_item_find(gwi_node *node, int64_t key);
-gwi_item *gwi_item_get(gwi_node *node, int64_t key); /* made if need be; NULL: no memory */
+gwi_item *gwi_item_get(gwi_node *node, int64_t key);  /* made if need be; NULL: no memory */
 void gwi_item_forget(gwi_node *node, gwi_item *item); /* if nothing is going on any more */
 size_t gwi_row_bytes(const gwi_node *node, int64_t key);
 
@@ -212,8 +211,8 @@ void gwi_post_fini(gwi_node *node);
 
 /* node.c: the line */
 int gwi_is_asking(const gwi_item *item);
-void gwi_line_move(gwi_node *node, gwi_item *item);  /* do or ask what can be done or asked */
-void gwi_act_due(gwi_node *node, int worker); /* on intents that begin or end by now */
+void gwi_line_move(gwi_node *node, gwi_item *item); /* do or ask what can be done or asked */
+void gwi_act_due(gwi_node *node, int worker);       /* on intents that begin or end by now */
 void gwi_take_answer(gwi_node *node, const gwi_note *note, const unsigned char *payload);
 void gwi_arrived_here(gwi_node *node, gwi_item *item);
 void gwi_handle(gwi_node *node, int from, gwi_note *note, const unsigned char *payload);

@@ -51,7 +51,7 @@ static int class_of_length(gwi_geometry *g, gwi_hash *seen, int64_t length, uint
         g->classes[g->n_classes++] = (gwi_length_class){
             .length = (uint64_t)length, .row_bytes = (size_t)length * g->item_bytes};
     }
-    *ret_class = (uint16_t)class;
+    *ret_class = (uint16_t) class;
     return 0;
 }
 
@@ -77,8 +77,9 @@ int gwi_geometry_init(gwi_geometry *g, int64_t n_keys, const int64_t *lengths, s
     if (err < 0)
         return err;
 
-    *g = (gwi_geometry){
-        .n_keys = n_keys, .dtype = dtype, .item_bytes = dtype == GW_F32 ? sizeof(float) : sizeof(double)};
+    *g = (gwi_geometry){.n_keys = n_keys,
+                        .dtype = dtype,
+                        .item_bytes = dtype == GW_F32 ? sizeof(float) : sizeof(double)};
     g->hash = gwi_hash_bytes(lengths, n_lengths * sizeof *lengths,
                              gwi_hash_u64((uint64_t)n_keys) + g->item_bytes);
     size_t n_classes = n_lengths < GWI_MAX_CLASSES ? n_lengths : GWI_MAX_CLASSES;

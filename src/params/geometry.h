@@ -16,8 +16,8 @@
 #define GWI_MAX_LENGTH ((int64_t)1 << 31)
 
 typedef struct gwi_length_class {
-    uint64_t length;    /* entries */
-    size_t row_bytes;   /* of one vector */
+    uint64_t length;  /* entries */
+    size_t row_bytes; /* of one vector */
     uint64_t n_keys;
 } gwi_length_class;
 

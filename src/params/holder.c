@@ -104,7 +104,8 @@ void gwi_end_asking(gwi_node *node, gwi_item *item)
     item->asked = 0;
 }
 
-static void begin_replica(gwi_node *node, gwi_item *item, uint64_t stamp, const unsigned char *value)
+static void begin_replica(gwi_node *node, gwi_item *item, uint64_t stamp,
+                          const unsigned char *value)
 {
     gwi_end_asking(node, item);
     item->stamp = stamp;

@@ -23,7 +23,8 @@ typedef struct gwi_intents {
 void gwi_intents_fini(gwi_intents *intents);
 
 /* `keys` is copied. */
-int gwi_intents_add(gwi_intents *intents, const int64_t *keys, size_t n, int64_t start, int64_t end);
+int gwi_intents_add(gwi_intents *intents, const int64_t *keys, size_t n, int64_t start,
+                    int64_t end);
 
 /* An intent that starts before `clock`, which is in force then; NULL: none.  Borrowed until
  * the next call. */

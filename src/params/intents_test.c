@@ -1,4 +1,5 @@
-/* intents_test.c - intents begin by their start and end by their end, whatever order they came in. */
+/* intents_test.c - intents begin by their start and end by their end, whatever order they came in.
+ */
 #include "params/intents.h"
 #include "base/random.h"
 #include "base/test.h"

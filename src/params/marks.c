@@ -46,7 +46,8 @@ void gwi_marks_add(gwi_marks *marks, int64_t key)
     }
 }
 
-static void take_word(gwi_marks *marks, int l, size_t word, void (*take)(void *, int64_t), void *ctx)
+static void take_word(gwi_marks *marks, int l, size_t word, void (*take)(void *, int64_t),
+                      void *ctx)
 {
     uint64_t bits = atomic_exchange_explicit(&marks->level[l][word], 0, memory_order_seq_cst);
 

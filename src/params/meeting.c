@@ -38,7 +38,8 @@ static void note_points(gwi_node *node, gwi_sync *sync)
         if (item->last_word.values != NULL)
             add_point(node, sync, DROPPED, item->key, item->last_word.term, 0);
         if (item->told.values != NULL)
-            add_point(node, sync, TOLD, item->key, item->term, item->seq + (uint32_t)item->tell_again);
+            add_point(node, sync, TOLD, item->key, item->term,
+                      item->seq + (uint32_t)item->tell_again);
         if (item->want > 0 && gwi_local_state(&node->local, item->key) == GWI_ABSENT)
             add_point(node, sync, WANTED, item->key, 0, 0);
     }

@@ -176,8 +176,8 @@ gwi_item *gwi_item_get(gwi_node *node, int64_t key)
     item = calloc(1, sizeof *item);
     if (item == NULL || gwi_hash_put(&node->items, (uint64_t)key, (uint64_t)(uintptr_t)item) < 0) {
         free(item);
-        gwi_fail_node(node, gwi_fail(GW_ENOMEM, "what there is to remember of key %lld",
-                                     (long long)key));
+        gwi_fail_node(node,
+                      gwi_fail(GW_ENOMEM, "what there is to remember of key %lld", (long long)key));
         return NULL;
     }
     item->key = key;
@@ -317,7 +317,8 @@ static void ask(gwi_node *node, gwi_item *item)
     gwi_note note = {.kind = GWI_NOTE_ASK, .node = node->id, .key = item->key};
 
     memset(node->scratch, 0, n_bytes);
-    while (item->first != NULL && !(note.flags & GWI_NOTE_READS && item->first->access != GWI_PULL)) {
+    while (item->first != NULL &&
+           !(note.flags & GWI_NOTE_READS && item->first->access != GWI_PULL)) {
         gwi_op_in_line *op = step_out(item);
         *link = op;
         link = &op->next;
@@ -397,10 +398,10 @@ int gwi_node_access(gwi_node *node, int worker, gwi_access access, const int64_t
 
     collect_done(w);
     for (size_t i = 0; i < n && node->err == 0; at += gwi_row_bytes(node, keys[i++])) {
-        int done = access == GWI_PULL ? gwi_local_pull(&node->local, keys[i], at)
-                                      : gwi_local_change(&node->local, keys[i],
-                                                         access == GWI_PUSH ? GWI_ADD : GWI_ASSIGN,
-                                                         at);
+        int done = access == GWI_PULL
+                       ? gwi_local_pull(&node->local, keys[i], at)
+                       : gwi_local_change(&node->local, keys[i],
+                                          access == GWI_PUSH ? GWI_ADD : GWI_ASSIGN, at);
         node->stats.accesses++;
         node->stats.local += (uint64_t)done;
         if (!done && stand_in_line(node, w, &pending, access, keys[i], at) == 0)
@@ -562,7 +563,8 @@ static void set_patience(gwi_node *node)
         known |= period > 0;
         shortest = period > 0 && period < shortest ? period : shortest;
     }
-    node->patience_ns = known && shortest > (double)node->round_ns ? (int64_t)shortest : node->round_ns;
+    node->patience_ns = known && shortest > (double)node->round_ns ? (int64_t)shortest
+                                                                   : node->round_ns;
 }
 
 void gwi_act_due(gwi_node *node, int worker)
@@ -622,23 +624,48 @@ void gwi_handle(gwi_node *node, int from, gwi_note *note, const unsigned char *p
     switch ((gwi_note_kind)note->kind) {
     case GWI_NOTE_ASK:
     case GWI_NOTE_WANT:
-    case GWI_NOTE_TELL: gwi_route(node, note, payload); break;
+    case GWI_NOTE_TELL:
+        gwi_route(node, note, payload);
+        break;
     case GWI_NOTE_ANSWER:
         gwi_cache_note(node, note->key, from);
         gwi_take_answer(node, note, payload);
         break;
-    case GWI_NOTE_GRANT: gwi_take_grant(node, from, note, payload); break;
-    case GWI_NOTE_REFRESH: gwi_take_refresh(node, from, note, payload); break;
-    case GWI_NOTE_DROPPED: gwi_take_dropped(node, note); break;
-    case GWI_NOTE_LOCALIZE: gwi_take_localize(node, note); break;
-    case GWI_NOTE_MOVE: gwi_take_move(node, note); break;
-    case GWI_NOTE_GIVE: gwi_take_give(node, note); break;
-    case GWI_NOTE_TRANSFER: gwi_take_transfer(node, note, payload); break;
-    case GWI_NOTE_SYNC: gwi_take_sync(node, from, note); break;
-    case GWI_NOTE_SYNCED: gwi_take_synced(node, note); break;
-    case GWI_NOTE_ARRIVE: gwi_take_arrive(node, from, note); break;
-    case GWI_NOTE_RELEASE: gwi_take_release(node, note); break;
-    case GWI_N_NOTES: break;
+    case GWI_NOTE_GRANT:
+        gwi_take_grant(node, from, note, payload);
+        break;
+    case GWI_NOTE_REFRESH:
+        gwi_take_refresh(node, from, note, payload);
+        break;
+    case GWI_NOTE_DROPPED:
+        gwi_take_dropped(node, note);
+        break;
+    case GWI_NOTE_LOCALIZE:
+        gwi_take_localize(node, note);
+        break;
+    case GWI_NOTE_MOVE:
+        gwi_take_move(node, note);
+        break;
+    case GWI_NOTE_GIVE:
+        gwi_take_give(node, note);
+        break;
+    case GWI_NOTE_TRANSFER:
+        gwi_take_transfer(node, note, payload);
+        break;
+    case GWI_NOTE_SYNC:
+        gwi_take_sync(node, from, note);
+        break;
+    case GWI_NOTE_SYNCED:
+        gwi_take_synced(node, note);
+        break;
+    case GWI_NOTE_ARRIVE:
+        gwi_take_arrive(node, from, note);
+        break;
+    case GWI_NOTE_RELEASE:
+        gwi_take_release(node, note);
+        break;
+    case GWI_N_NOTES:
+        break;
     }
 }
 
@@ -648,9 +675,8 @@ int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns)
 
     node->now_ns = now_ns;
     busy = gwi_post_step(node, fabric);
-    if (now_ns >= node->next_round_ns || node->round_wanted) {
+    if (now_ns >= node->next_round_ns) {
         node->next_round_ns = now_ns + node->round_ns;
-        node->round_wanted = 0;
         uint64_t before = node->stats.round_keys;
         act_on_intents(node);
         gwi_round(node, 0);
@@ -721,7 +747,8 @@ gwi_node_memory gwi_node_measure(gwi_node *node)
     uint64_t key, value;
     gwi_node_memory m = {.words = (size_t)g->n_keys * (sizeof(gwi_word) + 2 * sizeof(uint32_t)) +
                                   gwi_marks_bytes(g->n_keys),
-                         .directory = (size_t)(g->n_keys / node->nodes + 1) * sizeof *node->directory,
+                         .directory = (size_t)(g->n_keys / node->nodes + 1) *
+                                      sizeof *node->directory,
                          .items = node->items.n_slots * (sizeof(gwi_hash_entry) + 1),
                          .post = gwi_post_bytes(node)};
 

@@ -20,8 +20,8 @@
 typedef struct gwi_node gwi_node;
 
 /* Which ways an intent may be met; all but the first are for study. */
-#define GWI_TECHNIQUES(X) \
-    X(ALL, "all")         \
+#define GWI_TECHNIQUES(X)         \
+    X(ALL, "all")                 \
     X(REPLICATION, "replication") \
     X(RELOCATION, "relocation")   \
     X(STATIC, "static")
@@ -37,16 +37,16 @@ typedef struct gwi_node_options {
     int node, nodes;
     int workers; /* of this node */
     gwi_technique technique;
-    int64_t round_ns; /* between rounds; 0: 100 us */
-    int cache_keys;   /* places in the location cache; 0: 65,536 */
-    gwi_node_ahead *ahead; /* for study, called in every round; NULL: timing.h */
-    void *ahead_ctx;       /* borrowed */
+    int64_t round_ns;       /* between rounds; 0: 100 us */
+    int cache_keys;         /* places in the location cache; 0: 65,536 */
+    gwi_node_ahead *ahead;  /* for study, called in every round; NULL: timing.h */
+    void *ahead_ctx;        /* borrowed */
     const gwi_local *local; /* a view of the node's memory, copied; NULL: it makes its own */
     int lane;               /* of the fabric; 0: GWI_LANE_PARAMS */
     uint64_t opening;       /* the same number on all nodes, and another one each time */
     const int *ranks;       /* in the fabric, by node, and the reverse; borrowed.  NULL: the same */
     const int *nodes_of;
-    FILE *trace;      /* borrowed; a line for every note that comes in; NULL: none */
+    FILE *trace; /* borrowed; a line for every note that comes in; NULL: none */
 } gwi_node_options;
 
 int gwi_node_new(const gwi_node_options *options, gwi_node **ret_node);
@@ -110,20 +110,20 @@ int64_t gwi_node_next_ns(const gwi_node *node);
 int gwi_node_is_idle(const gwi_node *node);
 
 /* What it counts. */
-#define GWI_NODE_STATS(X)                                                 \
-    X(accesses, "keys accessed by workers")                               \
-    X(local, "of these, in place")                                        \
-    X(messages, "messages sent")                                          \
-    X(received, "messages received")                                      \
-    X(bytes, "bytes sent")                                                \
-    X(value_bytes, "of these, vectors")                                   \
-    X(hops, "times that a request was passed on")                         \
-    X(requests, "requests that arrived at an owner")                      \
-    X(moves, "keys that came here to stay")                               \
-    X(grants, "replicas given to other nodes")                            \
-    X(tells, "changes of replicas sent to owners")                        \
-    X(refreshes, "news sent to replicas")                                 \
-    X(rounds, "rounds")                                                   \
+#define GWI_NODE_STATS(X)                            \
+    X(accesses, "keys accessed by workers")          \
+    X(local, "of these, in place")                   \
+    X(messages, "messages sent")                     \
+    X(received, "messages received")                 \
+    X(bytes, "bytes sent")                           \
+    X(value_bytes, "of these, vectors")              \
+    X(hops, "times that a request was passed on")    \
+    X(requests, "requests that arrived at an owner") \
+    X(moves, "keys that came here to stay")          \
+    X(grants, "replicas given to other nodes")       \
+    X(tells, "changes of replicas sent to owners")   \
+    X(refreshes, "news sent to replicas")            \
+    X(rounds, "rounds")                              \
     X(round_keys, "keys looked at in rounds")
 typedef struct gwi_node_stats {
 #define GWI_NODE_STAT(name, help) uint64_t name;
@@ -138,11 +138,11 @@ typedef struct gwi_node_stats {
 const gwi_node_stats *gwi_node_count(gwi_node *node);
 
 /* What it takes of memory, in bytes.  Memory that was never written takes none. */
-#define GWI_NODE_MEMORY(X)                                       \
-    X(words, "what is known of each key, and which have changed") \
-    X(rows, "vectors: owned, and pairs of replicas")             \
-    X(directory, "the owners of keys whose home is here")        \
-    X(cache, "where keys were seen")                             \
+#define GWI_NODE_MEMORY(X)                                         \
+    X(words, "what is known of each key, and which have changed")  \
+    X(rows, "vectors: owned, and pairs of replicas")               \
+    X(directory, "the owners of keys whose home is here")          \
+    X(cache, "where keys were seen")                               \
     X(items, "what is remembered of keys while something goes on") \
     X(post, "messages that are collected, sent or received")
 typedef struct gwi_node_memory {

@@ -1,7 +1,8 @@
 /* note.h - what nodes say to each other about one key, and the frames that carry it.
  *
  * A frame is a message: a number that says which parameters it is about, and notes one
- * after the other, each a head and a payload that is padded to 8 bytes.  Notes to one node are collected and leave together.
+ * after the other, each a head and a payload that is padded to 8 bytes.  Notes to one node are
+ * collected and leave together.
  *
  *   kind      from, to            says
  *   ASK       node -> owner       do this for a worker: change the vector, read it
@@ -50,12 +51,12 @@ typedef enum gwi_note_kind { GWI_NOTES(GWI_NOTE_ID) GWI_N_NOTES } gwi_note_kind;
 
 /* Flags. */
 enum {
-    GWI_NOTE_ADDS = 1,     /* the payload begins with something to add */
-    GWI_NOTE_ASSIGNS = 2,  /* ... with a value to assign */
-    GWI_NOTE_READS = 4,    /* ASK: read.  ANSWER, REFRESH: the payload is the vector */
-    GWI_NOTE_BY_HOME = 8,  /* the home has looked up the owner */
-    GWI_NOTE_DROPS = 16,   /* TELL: the replica ends */
-    GWI_NOTE_QUIET = 32,   /* TELL: no DROPPED is wanted */
+    GWI_NOTE_ADDS = 1,        /* the payload begins with something to add */
+    GWI_NOTE_ASSIGNS = 2,     /* ... with a value to assign */
+    GWI_NOTE_READS = 4,       /* ASK: read.  ANSWER, REFRESH: the payload is the vector */
+    GWI_NOTE_BY_HOME = 8,     /* the home has looked up the owner */
+    GWI_NOTE_DROPS = 16,      /* TELL: the replica ends */
+    GWI_NOTE_QUIET = 32,      /* TELL: no DROPPED is wanted */
     GWI_NOTE_WAS_HOLDER = 64, /* TRANSFER: you had a replica, with `term` and `seq` */
 };
 

@@ -7,7 +7,8 @@
 
 static gwi_note note_of(int kind, int64_t key)
 {
-    return (gwi_note){.kind = (uint8_t)kind, .node = 3, .key = key, .number = 77, .term = 5, .seq = 6};
+    return (gwi_note){
+        .kind = (uint8_t)kind, .node = 3, .key = key, .number = 77, .term = 5, .seq = 6};
 }
 
 static void a_frame_gives_back_its_notes_in_order(void **state)
@@ -23,7 +24,8 @@ static void a_frame_gives_back_its_notes_in_order(void **state)
         bytes[i] = (unsigned char)(i * 7 + 1);
     for (int i = 0; i < 100; i++) {
         note = note_of(i % GWI_N_NOTES, i);
-        assert_int_equal(gwi_frame_add(&frame, &note, bytes, (size_t)i, bytes + i, (size_t)(i % 9)), 0);
+        assert_int_equal(gwi_frame_add(&frame, &note, bytes, (size_t)i, bytes + i, (size_t)(i % 9)),
+                         0);
         assert_int_equal(note.n_bytes, i + i % 9);
         assert_int_equal(frame.n_bytes % 8, 0);
     }

@@ -237,7 +237,8 @@ static void grant(gwi_node *node, gwi_item *item, gwi_holder *h)
 
 static void ask_to_move(gwi_node *node, gwi_item *item, int to)
 {
-    gwi_note note = {.kind = GWI_NOTE_MOVE, .node = to, .key = item->key, .number = (uint64_t)node->id};
+    gwi_note note = {
+        .kind = GWI_NOTE_MOVE, .node = to, .key = item->key, .number = (uint64_t)node->id};
 
     if (item->moving)
         return;
@@ -379,10 +380,17 @@ static void serve(gwi_node *node, gwi_note *note, const unsigned char *payload)
 {
     node->stats.requests++;
     switch (note->kind) {
-    case GWI_NOTE_ASK: serve_ask(node, note, payload); break;
-    case GWI_NOTE_WANT: serve_want(node, note); break;
-    case GWI_NOTE_TELL: serve_tell(node, note, payload); break;
-    default: assert(0);
+    case GWI_NOTE_ASK:
+        serve_ask(node, note, payload);
+        break;
+    case GWI_NOTE_WANT:
+        serve_want(node, note);
+        break;
+    case GWI_NOTE_TELL:
+        serve_tell(node, note, payload);
+        break;
+    default:
+        assert(0);
     }
 }
 
@@ -428,7 +436,8 @@ static int list_holders(gwi_node *node, gwi_item *item, gwi_note *transfer,
 
     *ret_list = list;
     if (list == NULL)
-        return gwi_fail_node(node, gwi_fail(GW_ENOMEM, "replicas of key %lld", (long long)item->key));
+        return gwi_fail_node(node,
+                             gwi_fail(GW_ENOMEM, "replicas of key %lld", (long long)item->key));
     for (int i = 0; i < item->n_holders; i++) {
         const gwi_holder *h = &item->holders[i];
         if (h->node == transfer->node && !h->tombstone) {
@@ -525,12 +534,13 @@ static void take_holders(gwi_node *node, gwi_item *item, const gwi_note *note,
     assert(note->n_bytes >= row);
     for (size_t at = row; at + sizeof listed <= note->n_bytes; at += sizeof listed) {
         memcpy(&listed, payload + at, sizeof listed);
-        add_holder(node, item, (gwi_holder){.node = listed.node,
-                                            .term = listed.term,
-                                            .seq = listed.seq,
-                                            .heard_ns = node->now_ns,
-                                            .granted = listed.granted == 1,
-                                            .tombstone = listed.granted == 2});
+        add_holder(node, item,
+                   (gwi_holder){.node = listed.node,
+                                .term = listed.term,
+                                .seq = listed.seq,
+                                .heard_ns = node->now_ns,
+                                .granted = listed.granted == 1,
+                                .tombstone = listed.granted == 2});
     }
 }
 

@@ -256,8 +256,12 @@ static int open_on(gw_params *params, const gw_params_options *opt, gw_comm *com
                                 opt->dtype);
     struct card card = {0};
     if (err == 0)
-        card = (struct card){1, opt->num_keys, (int64_t)params->geometry.hash, (int64_t)opt->dtype,
-                             opt->workers, opt->technique,
+        card = (struct card){1,
+                             opt->num_keys,
+                             (int64_t)params->geometry.hash,
+                             (int64_t)opt->dtype,
+                             opt->workers,
+                             opt->technique,
                              atomic_load(&params->world->params_openings),
                              atomic_load(&params->world->params_lanes)};
     err = agree(comm, &card, err);

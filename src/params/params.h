@@ -48,23 +48,23 @@ _Static_assert(sizeof(gwi_hall) == GWI_LINE && sizeof(gwi_seat) == 3 * GWI_LINE,
 
 struct gw_params {
     /* set at open, then constant */
-    gw_world *world; /* borrowed */
+    gw_world *world;     /* borrowed */
     uint32_t generation; /* of forks */
     gwi_geometry geometry;
     gwi_segment segment;
     gwi_hall *hall;
-    gwi_seat *seats;   /* [local rank * workers + number] */
+    gwi_seat *seats; /* [local rank * workers + number] */
     int n_seats;
-    int workers_each;  /* per process */
-    int *ranks;        /* in the world, by local rank; owned */
+    int workers_each; /* per process */
+    int *ranks;       /* in the world, by local rank; owned */
     gwi_store store;
     gwi_pages pages;
     /* several nodes only: the same and more, and the agents' slots and the workers' trays */
-    gwi_local local; /* `store` is a copy of its store */
+    gwi_local local;  /* `store` is a copy of its store */
     int lane;         /* of the fabric, which no other parameters use meanwhile */
     uint64_t opening; /* by all processes of the world; the number of it */
     int n_channels;
-    gwi_slot *slots; /* by channel */
+    gwi_slot *slots;      /* by channel */
     unsigned char *trays; /* by seat */
     size_t tray_bytes;
     gwi_agent *agent; /* owned; NULL: this process has none */

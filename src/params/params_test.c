@@ -373,7 +373,8 @@ static void work_on_two_nodes(const struct processes *all, int rank)
         if (turn == 0 && rank == 0)
             REQUIRE(gw_worker_localize(worker, some, NULL) == 0);
         if (turn == 1)
-            REQUIRE(gw_worker_intent(worker, some, 0, 10) == 0 && gw_worker_wait_sync(worker) == 0 &&
+            REQUIRE(gw_worker_intent(worker, some, 0, 10) == 0 &&
+                    gw_worker_wait_sync(worker) == 0 &&
                     gw_worker_is_local(worker, some, local) == 0);
         for (int i = 0; turn == 1 && i < 10; i++)
             REQUIRE(local[i]);

@@ -14,8 +14,7 @@ static gwi_link *link_with(gwi_node *node, int peer)
     if (gwi_hash_get(&node->links, (uint64_t)peer, &value))
         return (gwi_link *)(uintptr_t)value;
     gwi_link *link = calloc(1, sizeof *link);
-    if (link == NULL ||
-        gwi_hash_put(&node->links, (uint64_t)peer, (uint64_t)(uintptr_t)link) < 0) {
+    if (link == NULL || gwi_hash_put(&node->links, (uint64_t)peer, (uint64_t)(uintptr_t)link) < 0) {
         free(link);
         gwi_fail_node(node, gwi_fail(GW_ENOMEM, "a message for node %d", peer));
         return NULL;
@@ -136,20 +135,28 @@ static int check_note(const gwi_node *node, const gwi_note *note)
     size_t row = about_key ? gwi_row_bytes(node, note->key) : 0, need = 0;
     switch ((gwi_note_kind)note->kind) {
     case GWI_NOTE_ASK:
-    case GWI_NOTE_TELL: need = note->flags & (GWI_NOTE_ADDS | GWI_NOTE_ASSIGNS) ? row : 0; break;
-    case GWI_NOTE_ANSWER:
-    case GWI_NOTE_REFRESH: need = note->flags & GWI_NOTE_READS ? row : 0; break;
-    case GWI_NOTE_GRANT: need = row; break;
-    case GWI_NOTE_TRANSFER:
-        need = note->n_bytes < row ? row : row + (note->n_bytes - row) / sizeof(gwi_note_holder) *
-                                                     sizeof(gwi_note_holder);
+    case GWI_NOTE_TELL:
+        need = note->flags & (GWI_NOTE_ADDS | GWI_NOTE_ASSIGNS) ? row : 0;
         break;
-    default: break;
+    case GWI_NOTE_ANSWER:
+    case GWI_NOTE_REFRESH:
+        need = note->flags & GWI_NOTE_READS ? row : 0;
+        break;
+    case GWI_NOTE_GRANT:
+        need = row;
+        break;
+    case GWI_NOTE_TRANSFER:
+        need = note->n_bytes < row ? row
+                                   : row + (note->n_bytes - row) / sizeof(gwi_note_holder) *
+                                               sizeof(gwi_note_holder);
+        break;
+    default:
+        break;
     }
-    return note->n_bytes == need ? 0
-                                 : gwi_fail(GW_EBROKEN, "a note %s about key %lld with %u bytes, not %zu",
-                                            gwi_note_name(note->kind), (long long)note->key,
-                                            note->n_bytes, need);
+    return note->n_bytes == need
+               ? 0
+               : gwi_fail(GW_EBROKEN, "a note %s about key %lld with %u bytes, not %zu",
+                          gwi_note_name(note->kind), (long long)note->key, note->n_bytes, need);
 }
 
 static int read_frame(gwi_node *node, int from, const unsigned char *bytes, size_t n_bytes)
@@ -249,7 +256,8 @@ static int send_all(gwi_node *node, gwi_fabric *fabric, gwi_link *link, int *ret
         if (!link->under_way) {
             link->sending = link->collecting;
             link->collecting = (gwi_frame){0};
-            link->out = (gwi_outgoing){.peer = node->ranks == NULL ? link->peer : node->ranks[link->peer],
+            link->out = (gwi_outgoing){.peer = node->ranks == NULL ? link->peer
+                                                                   : node->ranks[link->peer],
                                        .lane = node->lane,
                                        .bytes = link->sending.bytes,
                                        .n_bytes = link->sending.n_bytes};

@@ -250,7 +250,8 @@ static int is_dropped(gw_worker *worker, void *ctx)
     const gw_params *params = worker->params;
     size_t at = (size_t)((unsigned char *)parcel->order - (unsigned char *)params->segment.base);
 
-    return gwi_slot_drop(&params->slots[parcel->channel], (uint32_t)(worker->seat - params->seats), at);
+    return gwi_slot_drop(&params->slots[parcel->channel], (uint32_t)(worker->seat - params->seats),
+                         at);
 }
 
 /* Give an order to the agent of a channel.  From here on it is among ours. */
@@ -339,14 +340,16 @@ static int do_here(gw_worker *worker, gwi_order_kind kind, int64_t key, unsigned
         return 0;
     if (kind == GWI_ORDER_PULL)
         return gwi_local_pull(&worker->local, key, values);
-    return gwi_local_change(&worker->local, key, kind == GWI_ORDER_PUSH ? GWI_ADD : GWI_ASSIGN, values);
+    return gwi_local_change(&worker->local, key, kind == GWI_ORDER_PUSH ? GWI_ADD : GWI_ASSIGN,
+                            values);
 }
 
 /* One order of as many of the keys as fit into half a tray; all are of one channel. */
 static int post_some(gw_worker *worker, gwi_order_kind kind, const struct away *away, size_t n,
                      int channel, int64_t seq, size_t *ret_n)
 {
-    size_t n_some = 0, values_bytes = 0, most = worker->tray.n_bytes / 2 - sizeof(gwi_order) - GWI_LINE;
+    size_t n_some = 0, values_bytes = 0,
+           most = worker->tray.n_bytes / 2 - sizeof(gwi_order) - GWI_LINE;
     struct posted *p = NULL;
 
     while (n_some < n) {
@@ -380,7 +383,8 @@ static int post_some(gw_worker *worker, gwi_order_kind kind, const struct away *
     return post(worker, p, channel);
 }
 
-static int post_all(gw_worker *worker, gwi_order_kind kind, struct away *away, size_t n, int64_t seq)
+static int post_all(gw_worker *worker, gwi_order_kind kind, struct away *away, size_t n,
+                    int64_t seq)
 {
     struct away *of_channel = malloc(n * sizeof *of_channel);
     int err = of_channel == NULL ? gwi_fail(GW_ENOMEM, "an operation on %zu keys", n) : 0;
@@ -462,8 +466,8 @@ int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void
 }
 
 /* One order without vectors for each channel that has keys, or for all. */
-static int post_keys(gw_worker *worker, gwi_order_kind kind, gw_keys keys, int64_t start, int64_t end,
-                     int64_t seq)
+static int post_keys(gw_worker *worker, gwi_order_kind kind, gw_keys keys, int64_t start,
+                     int64_t end, int64_t seq)
 {
     size_t most = (worker->tray.n_bytes / 2 - sizeof(gwi_order) - GWI_LINE) / sizeof(int64_t);
     int err = 0;

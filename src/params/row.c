@@ -20,26 +20,26 @@ void gwi_row_write(void *row, const void *from, size_t n_bytes)
         __atomic_store_n((uint32_t *)row + i, ((const uint32_t *)from)[i], __ATOMIC_RELAXED);
 }
 
-#define DEFINE_ADD(target, attribute, name, type)                             \
+#define DEFINE_ADD(target, attribute, name, type)                                        \
     attribute static void add_##name##_##target(void *row, const void *update, size_t n) \
-    {                                                                         \
-        for (size_t i = 0; i < n; i++) {                                      \
-            type sum = ((type *)row)[i] + ((const type *)update)[i];          \
-            gwi_row_write((type *)row + i, &sum, sizeof sum);                 \
-        }                                                                     \
+    {                                                                                    \
+        for (size_t i = 0; i < n; i++) {                                                 \
+            type sum = ((type *)row)[i] + ((const type *)update)[i];                     \
+            gwi_row_write((type *)row + i, &sum, sizeof sum);                            \
+        }                                                                                \
     }
 
 #else
 
-#define DEFINE_ADD(target, attribute, name, type)                             \
+#define DEFINE_ADD(target, attribute, name, type)                                        \
     attribute static void add_##name##_##target(void *row, const void *update, size_t n) \
-    {                                                                         \
-        type *to = row;                                                       \
-        const type *from = update;                                            \
-                                                                              \
-        GWI_SIDE_BY_SIDE                                                      \
-        for (size_t i = 0; i < n; i++)                                        \
-            to[i] += from[i];                                                 \
+    {                                                                                    \
+        type *to = row;                                                                  \
+        const type *from = update;                                                       \
+                                                                                         \
+        GWI_SIDE_BY_SIDE                                                                 \
+        for (size_t i = 0; i < n; i++)                                                   \
+            to[i] += from[i];                                                            \
     }
 
 #endif

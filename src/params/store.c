@@ -58,9 +58,9 @@ size_t gwi_store_bytes(const gwi_geometry *g)
 
 static uint64_t fingerprint(void)
 {
-    const uint64_t layout[] = {VERSION,           GWI_LINE,          sizeof(gwi_store_header),
-                               GWI_WORD_LATCH,    GWI_WORD_STATE,    GWI_WORD_VERSION,
-                               GWI_OWNED,         sizeof(gwi_hand)};
+    const uint64_t layout[] = {VERSION,        GWI_LINE,        sizeof(gwi_store_header),
+                               GWI_WORD_LATCH, GWI_WORD_STATE,  GWI_WORD_VERSION,
+                               GWI_OWNED,      sizeof(gwi_hand)};
 
     return gwi_hash_bytes(layout, sizeof layout, MAGIC);
 }
@@ -79,7 +79,8 @@ static int view(gwi_store *store, const gwi_geometry *g, void *memory, size_t me
     *store = (gwi_store){.geometry = g,
                          .header = memory,
                          .words = (gwi_word *)(void *)(base + p.words),
-                         .class_of = g->class_of == NULL ? NULL : (uint16_t *)(void *)(base + p.classes),
+                         .class_of = g->class_of == NULL ? NULL
+                                                         : (uint16_t *)(void *)(base + p.classes),
                          .slabs = slabs,
                          .add = gwi_row_adder(g->dtype)};
     return 0;
@@ -228,7 +229,7 @@ bool gwi_store_valid(const gwi_store *store)
 #define WORDS_AHEAD 32 /* keys between fetching a word and using it; see bench/params-local */
 #define ROWS_AHEAD 16  /* ... a row; a power of 2 */
 #define LINES_AHEAD 4  /* of a row; the processor fetches more of it by itself, 8 slow it down */
-#define SPINS 200     /* looks at a latch before `stuck` is asked; a push takes far less */
+#define SPINS 200      /* looks at a latch before `stuck` is asked; a push takes far less */
 #define GRIP GWI_HAND_KEYS
 #define LEAST_GRIP 2
 #define FAIR_READS 32 /* reads that meet a change before the reader takes the latch */
@@ -407,7 +408,7 @@ static __attribute__((noinline)) int read_again(const gwi_store *store, gwi_walk
 }
 
 GWI_INLINE int pull(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
-                       void *values, int one_length)
+                    void *values, int one_length)
 {
     struct view v = view_of(store, one_length);
     unsigned char *to = values;
@@ -441,7 +442,7 @@ int gwi_store_pull(const gwi_store *store, gwi_walker *walker, const int64_t *ke
 
 /* How many of the keys are latched now; at least one, or an error. */
 GWI_INLINE int take_handful(const gwi_store *store, gwi_walker *walker, const int64_t *keys,
-                               size_t n, uint64_t *ret_words)
+                            size_t n, uint64_t *ret_words)
 {
     unsigned most = n < walker->grip ? (unsigned)n : walker->grip, taken = 0;
 
@@ -483,7 +484,7 @@ static __attribute__((noinline)) int see_to_others(const gwi_store *store, gwi_w
 
 /* `add`: NULL assigns. */
 GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
-                         const void *values, gwi_row_add *add, int one_length)
+                      const void *values, gwi_row_add *add, int one_length)
 {
     struct view v = view_of(store, one_length);
     size_t item_bytes = store->geometry->item_bytes;

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-#define UNKNOWN 8     /* clocks to look ahead before anything was seen */
+#define UNKNOWN 8      /* clocks to look ahead before anything was seen */
 #define MOST (1 << 20) /* clocks */
 
 static const struct gwi_clock_seen *seen(const gwi_timing *t, uint64_t i)

@@ -37,14 +37,6 @@ gwi_order *gwi_tray_take(gwi_tray *tray, size_t n_bytes)
     return order;
 }
 
-gwi_order *gwi_tray_oldest(const gwi_tray *tray)
-{
-    if (tray->head == tray->tail)
-        return NULL;
-    gwi_order *order = order_at(tray, tray->tail);
-    return order->kind != FILLER ? order : order_at(tray, tray->tail + order->n_bytes);
-}
-
 void gwi_tray_give_back_oldest(gwi_tray *tray)
 {
     if (order_at(tray, tray->tail)->kind == FILLER)

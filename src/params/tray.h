@@ -33,7 +33,7 @@ typedef struct gwi_order {
     _Atomic uint32_t done; /* 1: with release, after everything else */
     uint32_t kind;
     uint32_t n_keys;
-    uint32_t n_bytes; /* head, keys and vectors, rounded up */
+    uint32_t n_bytes;   /* head, keys and vectors, rounded up */
     int64_t start, end; /* of an intent */
     int64_t keys[];
 } gwi_order;
@@ -54,8 +54,7 @@ typedef struct gwi_tray {
  * tray can be asked for. */
 gwi_order *gwi_tray_take(gwi_tray *tray, size_t n_bytes);
 
-/* The oldest order still in the tray; NULL: none. */
-gwi_order *gwi_tray_oldest(const gwi_tray *tray);
+/* The oldest order is no longer needed. */
 void gwi_tray_give_back_oldest(gwi_tray *tray);
 
 /* An agent's slot, in shared memory, zero at the start: any number of workers drop, one agent

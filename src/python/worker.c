@@ -27,7 +27,7 @@ struct gwi_py_worker {
     int number;       /* in this process */
     int64_t *widened; /* room for keys that come as int32; owned */
     size_t widened_room;
-    Held *held, **held_end; /* oldest first, and where the next one goes */
+    Held *held, **held_end;      /* oldest first, and where the next one goes */
     gwi_py_worker *next, **link; /* in `params->workers` */
 };
 

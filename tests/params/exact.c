@@ -268,7 +268,8 @@ static void check_end(struct context *c)
 /* What moves keys, and what does not wait; with several nodes only. */
 static void move(struct context *c)
 {
-    int64_t clock = gw_worker_clock(c->worker), start = clock + (int64_t)gwi_random_below(&c->random, 5);
+    int64_t clock = gw_worker_clock(c->worker),
+            start = clock + (int64_t)gwi_random_below(&c->random, 5);
     uint64_t what = gwi_random_below(&c->random, 8);
 
     draw_batch(c, -1);
@@ -279,8 +280,8 @@ static void move(struct context *c)
     else if (what < 6)
         EXPECT(gw_worker_advance_clock(c->worker) == 0, "%s", "advance_clock");
     else if (what < 7)
-        EXPECT(gw_worker_localize(c->worker, (gw_keys){c->keys, c->n < 4 ? c->n : 4}, NULL) == 0, "%s",
-               "localize");
+        EXPECT(gw_worker_localize(c->worker, (gw_keys){c->keys, c->n < 4 ? c->n : 4}, NULL) == 0,
+               "%s", "localize");
     else
         EXPECT(gw_worker_wait_sync(c->worker) == 0, "%s", "wait_sync");
     c->n = 0;
@@ -294,7 +295,8 @@ static void push_on(struct context *c)
 
     fill(c, 0, (size_t)lengths[key], 1);
     c->pushed[key / 3]++;
-    EXPECT(gw_worker_push(c->worker, (gw_keys){&key, 1}, c->row, (size_t)lengths[key], &ticket) == 0,
+    EXPECT(gw_worker_push(c->worker, (gw_keys){&key, 1}, c->row, (size_t)lengths[key], &ticket) ==
+               0,
            "%s", "push");
     if (gwi_random_below(&c->random, 4) == 0)
         EXPECT(gw_worker_wait(c->worker, ticket) == 0, "%s", "wait");

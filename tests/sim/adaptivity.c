@@ -68,43 +68,60 @@ static int study(enum workload workload)
         print_line(workload, s.technique, &f[t]);
     }
     double ours = per_access(&f[GWI_TECHNIQUE_ALL], f[GWI_TECHNIQUE_ALL].stats.bytes);
-    double copies = per_access(&f[GWI_TECHNIQUE_REPLICATION], f[GWI_TECHNIQUE_REPLICATION].stats.bytes);
-    double moves = per_access(&f[GWI_TECHNIQUE_RELOCATION], f[GWI_TECHNIQUE_RELOCATION].stats.bytes);
+    double copies = per_access(&f[GWI_TECHNIQUE_REPLICATION],
+                               f[GWI_TECHNIQUE_REPLICATION].stats.bytes);
+    double moves = per_access(&f[GWI_TECHNIQUE_RELOCATION],
+                              f[GWI_TECHNIQUE_RELOCATION].stats.bytes);
     double better = copies < moves ? copies : moves;
     double local = per_access(&f[GWI_TECHNIQUE_ALL], f[GWI_TECHNIQUE_ALL].stats.local);
     int good = ours <= MOST_BYTES * better && local > LEAST_LOCAL;
     printf("%s: %s sends %.2f times the bytes of the better technique, %.2f %% local: %s\n\n",
            workload_name(workload), technique_name(GWI_TECHNIQUE_ALL),
-           better > 0 ? ours / better : ours > 0 ? 99 : 1, 100 * local, good ? "good" : "MISSED");
+           better > 0 ? ours / better
+           : ours > 0 ? 99
+                      : 1,
+           100 * local, good ? "good" : "MISSED");
     return !good;
 }
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"quick", 0, NULL, 'q'},    {"notes", 0, NULL, 'n'},
-                                            {"nodes", 1, NULL, 'N'},    {"lead", 1, NULL, 'l'},
-                                            {"length", 1, NULL, 'L'},   {"workload", 1, NULL, 'w'},
-                                            {"seed", 1, NULL, 's'},
-                                            {0}};
+    static const struct option options[] = {{"quick", 0, NULL, 'q'},  {"notes", 0, NULL, 'n'},
+                                            {"nodes", 1, NULL, 'N'},  {"lead", 1, NULL, 'l'},
+                                            {"length", 1, NULL, 'L'}, {"workload", 1, NULL, 'w'},
+                                            {"seed", 1, NULL, 's'},   {0}};
     int missed = 0;
 
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
         switch (c) {
-        case 'q': args.quick = 1; break;
-        case 'n': args.notes = 1; break;
-        case 'N': args.nodes = atoi(optarg); break;
-        case 'l': args.lead = atoi(optarg); break;
-        case 'L': args.length = atoi(optarg); break;
-        case 's': args.seed = strtoull(optarg, NULL, 10); break;
+        case 'q':
+            args.quick = 1;
+            break;
+        case 'n':
+            args.notes = 1;
+            break;
+        case 'N':
+            args.nodes = atoi(optarg);
+            break;
+        case 'l':
+            args.lead = atoi(optarg);
+            break;
+        case 'L':
+            args.length = atoi(optarg);
+            break;
+        case 's':
+            args.seed = strtoull(optarg, NULL, 10);
+            break;
         case 'w':
             for (int w = 0; w < N_WORKLOADS; w++)
                 if (strcmp(optarg, workload_name((enum workload)w)) == 0)
                     args.workload = w;
             break;
-        default: return 2;
+        default:
+            return 2;
         }
-    printf("per access: %21s %9s %9s %9s %9s %9s %9s\n", "bytes", "messages", "hops", "local", "moves",
-           "replicas", "held");
+    printf("per access: %21s %9s %9s %9s %9s %9s %9s\n", "bytes", "messages", "hops", "local",
+           "moves", "replicas", "held");
     for (int w = OWN; w <= WANDERING; w++)
         if (args.workload < 0 || args.workload == w)
             missed |= study((enum workload)w);

@@ -48,9 +48,9 @@ enum { PHASES = 3 };
 
 /* What a worker has ever done to a key. */
 struct deeds {
-    uint32_t pushes;       /* started */
-    uint32_t last_set;     /* its id; 0: none */
-    uint32_t before_set;   /* pushes before that */
+    uint32_t pushes;     /* started */
+    uint32_t last_set;   /* its id; 0: none */
+    uint32_t before_set; /* pushes before that */
 };
 
 /* What was done to a long key, in the order of the calls. */
@@ -127,11 +127,11 @@ static struct {
     int trace, mutant, stall;
 } args = {.seed = 1, .seeds = 1000};
 
-#define FAIL(job, ...)                                                       \
-    do {                                                                     \
-        if ((job)->failure[0] == '\0')                                       \
-            snprintf((job)->failure, sizeof(job)->failure, __VA_ARGS__);     \
-        return -1;                                                           \
+#define FAIL(job, ...)                                                   \
+    do {                                                                 \
+        if ((job)->failure[0] == '\0')                                   \
+            snprintf((job)->failure, sizeof(job)->failure, __VA_ARGS__); \
+        return -1;                                                       \
     } while (0)
 
 static uint64_t below(struct rank *r, uint64_t n)
@@ -155,7 +155,8 @@ static int check_story(struct job *job, int64_t key, const double *value, int wo
     uint32_t set = (uint32_t)last_set;
 
     if (last_set < 0 || last_set != set || set > job->n_sets[key])
-        FAIL(job, "P1: key %lld holds %g where the id of a set should be", (long long)key, last_set);
+        FAIL(job, "P1: key %lld holds %g where the id of a set should be", (long long)key,
+             last_set);
     int setter = set == 0 ? -1 : job->setter[key][set];
     for (int w = 0; w < job->n_all; w++) {
         const struct deeds *d = w == worker ? mine : &job->deeds[key][w];
@@ -172,9 +173,11 @@ static int check_story(struct job *job, int64_t key, const double *value, int wo
         if (must_be_last && set == 0 && (d->last_set != 0 || count != d->pushes))
             FAIL(job, "P%d: key %lld holds %g pushes of worker %d, which has made %u, last set %u",
                  worker < 0 ? 1 : 3, (long long)key, count, w, d->pushes, d->last_set);
-        if (must_be_last && w == setter && (set != d->last_set || count != d->pushes - d->before_set))
+        if (must_be_last && w == setter &&
+            (set != d->last_set || count != d->pushes - d->before_set))
             FAIL(job,
-                 "P3: key %lld was set by worker %d (%u, its last is %u) and holds %g pushes of it; it "
+                 "P3: key %lld was set by worker %d (%u, its last is %u) and holds %g pushes of "
+                 "it; it "
                  "has made %u, %u of them before",
                  (long long)key, w, set, d->last_set, count, d->pushes, d->before_set);
     }
@@ -239,7 +242,8 @@ static int check_pulled(struct rank *r, struct worker *w, const struct op *op)
         }
         for (int64_t e = 1; !is_long(r->job, op->keys[i]) && e < r->job->lengths[op->keys[i]]; e++)
             if (at[e] != at[0])
-                FAIL(r->job, "P1: key %lld is torn: %g and %g", (long long)op->keys[i], at[0], at[e]);
+                FAIL(r->job, "P1: key %lld is torn: %g and %g", (long long)op->keys[i], at[0],
+                     at[e]);
     }
     return 0;
 }
@@ -281,8 +285,8 @@ static int check_copies(struct job *job)
                 return -1;
             for (int64_t e = 0; !is_long(job, key) && e < job->lengths[key]; e++)
                 if (value[e] != job->sums[key])
-                    FAIL(job, "P1: key %lld holds %g on node %d (%s); the sum is %g", (long long)key,
-                         value[e], n,
+                    FAIL(job, "P1: key %lld holds %g on node %d (%s); the sum is %g",
+                         (long long)key, value[e], n,
                          gwi_local_state(local, key) == GWI_OWNED ? "owner" : "replica",
                          job->sums[key]);
             if (copies++ > 0 && memcmp(value, first, n_bytes) != 0 && args.trace)
@@ -311,8 +315,8 @@ static int check_owners(struct job *job, int at_end)
         if (owners > 1 || (at_end && owners != 1))
             FAIL(job, "P2: key %lld has %d owners", (long long)key, owners);
         if (at_end && gwi_node_owner(job->ranks[key % job->nodes].node, key) != owner)
-            FAIL(job, "P2: the home of key %lld takes node %d for its owner, not %d", (long long)key,
-                 gwi_node_owner(job->ranks[key % job->nodes].node, key), owner);
+            FAIL(job, "P2: the home of key %lld takes node %d for its owner, not %d",
+                 (long long)key, gwi_node_owner(job->ranks[key % job->nodes].node, key), owner);
     }
     return 0;
 }
@@ -463,8 +467,9 @@ static int check_synced(struct rank *r, struct worker *w)
 
     for (int64_t key = 0; replicates && key < r->job->n_keys; key++)
         if (w->wanted[key] && !gwi_node_is_local(r->node, key))
-            FAIL(r->job, "wait_sync of worker %d is over, but key %lld, which it wants, is not here",
-                 w->id, (long long)key);
+            FAIL(r->job,
+                 "wait_sync of worker %d is over, but key %lld, which it wants, is not here", w->id,
+                 (long long)key);
     return 0;
 }
 
@@ -482,9 +487,14 @@ static int look_after(struct rank *r, struct worker *w, int w_local)
         pending += op->used;
     }
     switch (w->wait) {
-    case NONE: return 1;
-    case OP: w->wait = w->ops[w->waits_for].used ? OP : NONE; break;
-    case ALL: w->wait = pending > 0 ? ALL : NONE; break;
+    case NONE:
+        return 1;
+    case OP:
+        w->wait = w->ops[w->waits_for].used ? OP : NONE;
+        break;
+    case ALL:
+        w->wait = pending > 0 ? ALL : NONE;
+        break;
     case SYNC:
         if (gwi_node_is_synced(r->node, w_local)) {
             w->wait = NONE;
@@ -492,7 +502,9 @@ static int look_after(struct rank *r, struct worker *w, int w_local)
                 return -1;
         }
         break;
-    case BARRIER: w->wait = gwi_node_is_released(r->node, w_local) ? NONE : BARRIER; break;
+    case BARRIER:
+        w->wait = gwi_node_is_released(r->node, w_local) ? NONE : BARRIER;
+        break;
     }
     return w->wait == NONE;
 }
@@ -503,7 +515,9 @@ static int meet(struct rank *r, struct worker *w, int w_local)
     int err = 0;
 
     switch (w->meeting++) {
-    case 0: w->wait = ALL; break;
+    case 0:
+        w->wait = ALL;
+        break;
     case 1:
     case 3:
         err = begin_sync(r, w, w_local);
@@ -601,8 +615,8 @@ static void print_waits(struct job *job)
     for (int n = 0; n < job->nodes; n++)
         for (int i = 0; i < job->workers; i++) {
             const struct worker *w = &job->ranks[n].workers[i];
-            fprintf(stderr, "node %d worker %d: phase %d, %d steps left, waits for %s%s\n", n, w->id,
-                    w->phase, w->steps_left, names[w->wait], w->done ? ", finished" : "");
+            fprintf(stderr, "node %d worker %d: phase %d, %d steps left, waits for %s%s\n", n,
+                    w->id, w->phase, w->steps_left, names[w->wait], w->done ? ", finished" : "");
             for (int o = 0; o < MAX_PENDING; o++)
                 for (size_t k = 0; w->ops[o].used && k < w->ops[o].n; k++)
                     fprintf(stderr, "    %s key %lld\n",
@@ -628,7 +642,8 @@ static int make_job(struct job *job, uint64_t seed)
     for (int k = 0; k < job->n_keys; k++)
         job->lengths[k] = gwi_random_below(&random, 3) ? 1 + 2 * job->n_all
                                                        : 1 + (int64_t)gwi_random_below(&random, 3);
-    int err = gwi_geometry_init(&job->geometry, job->n_keys, job->lengths, (size_t)job->n_keys, GW_F64);
+    int err = gwi_geometry_init(&job->geometry, job->n_keys, job->lengths, (size_t)job->n_keys,
+                                GW_F64);
     int rare = gwi_random_below(&random, 4) == 0;
     if (args.stall || gwi_random_below(&random, 8) == 0) {
         job->stalled = (int)gwi_random_below(&random, (uint64_t)job->nodes);
@@ -637,21 +652,22 @@ static int make_job(struct job *job, uint64_t seed)
     }
     for (int n = 0; n < job->nodes && err == 0; n++) {
         struct rank *r = &job->ranks[n];
-        gwi_node_options options = {.geometry = &job->geometry,
-                                    .node = n,
-                                    .nodes = job->nodes,
-                                    .workers = job->workers,
-                                    .technique = job->technique,
-                                    .round_ns = 1000 + (int64_t)gwi_random_below(
-                                                           &random, rare ? 30000000 : 300000),
-                                    .cache_keys = 1 + (int)gwi_random_below(&random, 40),
-                                    .trace = args.trace ? stderr : NULL};
+        gwi_node_options options = {
+            .geometry = &job->geometry,
+            .node = n,
+            .nodes = job->nodes,
+            .workers = job->workers,
+            .technique = job->technique,
+            .round_ns = 1000 + (int64_t)gwi_random_below(&random, rare ? 30000000 : 300000),
+            .cache_keys = 1 + (int)gwi_random_below(&random, 40),
+            .trace = args.trace ? stderr : NULL};
         *r = (struct rank){.job = job, .id = n};
         gwi_random_init(&r->random, seed, 100 + (uint64_t)n);
         for (int w = 0; w < job->workers; w++)
-            r->workers[w] = (struct worker){.id = n * job->workers + w,
-                                            .steps_left = 10 + (int)below(r, 40),
-                                            .finish_after = below(r, 4) ? -1 : 1 + (int)below(r, PHASES)};
+            r->workers[w] = (struct worker){
+                .id = n * job->workers + w,
+                .steps_left = 10 + (int)below(r, 40),
+                .finish_after = below(r, 4) ? -1 : 1 + (int)below(r, PHASES)};
         err = gwi_node_new(&options, &r->node);
     }
     return err;
@@ -714,12 +730,23 @@ int main(int argc, char **argv)
 
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
         switch (c) {
-        case 's': args.seed = strtoull(optarg, NULL, 10); break;
-        case 'n': args.seeds = atol(optarg); break;
-        case 't': args.trace = 1; break;
-        case 'm': args.mutant = atoi(optarg); break;
-        case 'S': args.stall = 1; break;
-        default: return 2;
+        case 's':
+            args.seed = strtoull(optarg, NULL, 10);
+            break;
+        case 'n':
+            args.seeds = atol(optarg);
+            break;
+        case 't':
+            args.trace = 1;
+            break;
+        case 'm':
+            args.mutant = atoi(optarg);
+            break;
+        case 'S':
+            args.stall = 1;
+            break;
+        default:
+            return 2;
         }
 #ifdef GWI_MUTANTS
     gwi_mutant = args.mutant;

@@ -42,29 +42,29 @@ static struct {
 #define PER_ROUND(what) ((double)(what) / (double)s->rounds)
 #define PER_NODE(what) ((double)(what) / (double)t->nodes)
 #define KIB(what) ((double)(what) / 1024)
-#define FIGURES(X)                                                                                  \
-    X(bytes, 1, "bytes per access", PER_ACCESS(s->bytes))                                           \
-    X(notes, 1, "notes per access", PER_ACCESS(n_notes(s)))                                         \
-    X(messages, 1, "messages per access", PER_ACCESS(s->messages))                                  \
-    X(hops, 1, "hops per request", (double)s->hops / (double)s->requests)                           \
-    X(local, 0, "local share of accesses, %", 100 * PER_ACCESS(s->local))                           \
-    X(fetched, 1, "keys fetched per access", PER_ACCESS(s->moves + s->grants))                      \
-    X(moves, 0, "- moved", PER_ACCESS(s->moves))                                                    \
-    X(grants, 0, "- copied", PER_ACCESS(s->grants))                                                 \
-    X(round_access, 1, "keys looked at in rounds per access", PER_ACCESS(s->round_keys))            \
-    X(round_keys, 1, "keys looked at in a round", PER_ROUND(s->round_keys))                         \
-    X(changes, 0, "- changes sent in it", PER_ROUND(s->tells + s->refreshes))                       \
-    X(replicas, 0, "- replicas that there are", PER_NODE(s->replicas))                              \
-    X(memory, 1, "memory of a node, KiB",                                                           \
-      KIB(m->words + m->rows + m->directory + m->cache + m->items + m->post))                       \
-    X(words, 0, "- words", KIB(m->words))                                                           \
-    X(rows, 0, "- vectors", KIB(m->rows))                                                           \
-    X(directory, 0, "- directory", KIB(m->directory))                                               \
-    X(cache, 0, "- location cache", KIB(m->cache))                                                  \
-    X(items, 0, "- items", KIB(m->items))                                                           \
-    X(post, 0, "- messages", KIB(m->post))                                                          \
-    X(busiest, 0, "busiest node's bytes over the mean", f->busiest)                                 \
-    X(resident, 0, "the whole simulation, MiB", f->resident_bytes / 1048576)                        \
+#define FIGURES(X)                                                                       \
+    X(bytes, 1, "bytes per access", PER_ACCESS(s->bytes))                                \
+    X(notes, 1, "notes per access", PER_ACCESS(n_notes(s)))                              \
+    X(messages, 1, "messages per access", PER_ACCESS(s->messages))                       \
+    X(hops, 1, "hops per request", (double)s->hops / (double)s->requests)                \
+    X(local, 0, "local share of accesses, %", 100 * PER_ACCESS(s->local))                \
+    X(fetched, 1, "keys fetched per access", PER_ACCESS(s->moves + s->grants))           \
+    X(moves, 0, "- moved", PER_ACCESS(s->moves))                                         \
+    X(grants, 0, "- copied", PER_ACCESS(s->grants))                                      \
+    X(round_access, 1, "keys looked at in rounds per access", PER_ACCESS(s->round_keys)) \
+    X(round_keys, 1, "keys looked at in a round", PER_ROUND(s->round_keys))              \
+    X(changes, 0, "- changes sent in it", PER_ROUND(s->tells + s->refreshes))            \
+    X(replicas, 0, "- replicas that there are", PER_NODE(s->replicas))                   \
+    X(memory, 1, "memory of a node, KiB",                                                \
+      KIB(m->words + m->rows + m->directory + m->cache + m->items + m->post))            \
+    X(words, 0, "- words", KIB(m->words))                                                \
+    X(rows, 0, "- vectors", KIB(m->rows))                                                \
+    X(directory, 0, "- directory", KIB(m->directory))                                    \
+    X(cache, 0, "- location cache", KIB(m->cache))                                       \
+    X(items, 0, "- items", KIB(m->items))                                                \
+    X(post, 0, "- messages", KIB(m->post))                                               \
+    X(busiest, 0, "busiest node's bytes over the mean", f->busiest)                      \
+    X(resident, 0, "the whole simulation, MiB", f->resident_bytes / 1048576)             \
     X(wall, 0, "simulated in, s", f->wall_seconds)
 
 enum figure {
@@ -166,27 +166,40 @@ static void read_sizes(char *text)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"nodes", 1, NULL, 'n'}, {"keys", 1, NULL, 'k'},
-                                            {"clocks", 1, NULL, 'c'}, {"csv", 1, NULL, 'C'},
-                                            {"batch", 1, NULL, 'b'}, {"notes", 0, NULL, 'N'},
+    static const struct option options[] = {{"nodes", 1, NULL, 'n'},     {"keys", 1, NULL, 'k'},
+                                            {"clocks", 1, NULL, 'c'},    {"csv", 1, NULL, 'C'},
+                                            {"batch", 1, NULL, 'b'},     {"notes", 0, NULL, 'N'},
                                             {"technique", 1, NULL, 't'}, {0}};
     static double figures[MAX_SIZES][N_FIGURES];
     int bad = 0;
 
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
         switch (c) {
-        case 'n': read_sizes(optarg); break;
-        case 'k': args.study.n_keys = atoll(optarg); break;
-        case 'c': args.study.clocks = atoi(optarg); break;
-        case 'C': args.csv = optarg; break;
-        case 'b': args.study.batch = atoi(optarg); break;
-        case 'N': args.notes = 1; break;
+        case 'n':
+            read_sizes(optarg);
+            break;
+        case 'k':
+            args.study.n_keys = atoll(optarg);
+            break;
+        case 'c':
+            args.study.clocks = atoi(optarg);
+            break;
+        case 'C':
+            args.csv = optarg;
+            break;
+        case 'b':
+            args.study.batch = atoi(optarg);
+            break;
+        case 'N':
+            args.notes = 1;
+            break;
         case 't':
             for (int t = 0; t < GWI_N_TECHNIQUES; t++)
                 if (strcmp(optarg, technique_name((gwi_technique)t)) == 0)
                     args.study.technique = (gwi_technique)t;
             break;
-        default: return 2;
+        default:
+            return 2;
         }
     for (int i = 0; i < args.n_sizes; i++) {
         struct findings f;

@@ -70,7 +70,8 @@ enum { OURS, ADAPM, N_WAYS = 4 };
 static const struct {
     const char *name;
     gwi_node_ahead *ahead;
-} ways[N_WAYS] = {{"ours", NULL}, {"AdaPM's", adapm_ahead}, {"at once", at_once}, {"when due", when_due}};
+} ways[N_WAYS] = {
+    {"ours", NULL}, {"AdaPM's", adapm_ahead}, {"at once", at_once}, {"when due", when_due}};
 
 /* How many accesses had to wait, and how long copies lay here before they were used. */
 struct cost {
@@ -125,7 +126,8 @@ int main(int argc, char **argv)
             struct cost costs[N_WAYS];
             printf("%-9s %5.2f ms |", pace_name((enum pace)pace), (double)periods_ns[p] / 1e6);
             for (int way = 0; way < N_WAYS; way++) {
-                if (measure((enum pace)pace, periods_ns[p], quick ? 60 : 1000, way, &costs[way]) < 0)
+                if (measure((enum pace)pace, periods_ns[p], quick ? 60 : 1000, way, &costs[way]) <
+                    0)
                     return 1;
                 printf(" %6.2f%% %9.2f |", 100 * costs[way].waits, costs[way].idle);
                 fflush(stdout);

@@ -123,10 +123,14 @@ static int64_t draw_key(const struct rank *r, struct worker *w, int64_t clock)
     int64_t any = (int64_t)gwi_random_below(&w->random, (uint64_t)s->hot_keys);
 
     switch (s->workload) {
-    case ZIPF: return scatter(r->run, draw_zipf(r->run, w));
-    case OWN: return scatter(r->run, r->id * s->hot_keys + any);
-    case WANDERING: return scatter(r->run, (any + clock / 2) % s->n_keys);
-    default: return scatter(r->run, any);
+    case ZIPF:
+        return scatter(r->run, draw_zipf(r->run, w));
+    case OWN:
+        return scatter(r->run, r->id * s->hot_keys + any);
+    case WANDERING:
+        return scatter(r->run, (any + clock / 2) % s->n_keys);
+    default:
+        return scatter(r->run, any);
     }
 }
 
@@ -152,13 +156,15 @@ static int64_t compute_ns(const struct study *s, struct worker *w)
     double mean = (double)s->clock_ns, chance = gwi_random_double(&w->random);
 
     switch (s->pace) {
-    case POISSON: return (int64_t)(-mean * log(1 - chance));
+    case POISSON:
+        return (int64_t)(-mean * log(1 - chance));
     case BURSTY:
         mean *= w->clock % (2 * BURST) < BURST ? FAST : 2 - FAST;
         return (int64_t)(mean * (0.95 + 0.1 * chance));
     case DRIFTING:
         return (int64_t)(mean * exp(log(2) * sin((double)w->clock / 40)) * (0.95 + 0.1 * chance));
-    default: return (int64_t)(mean * (0.95 + 0.1 * chance));
+    default:
+        return (int64_t)(mean * (0.95 + 0.1 * chance));
     }
 }
 
@@ -226,7 +232,8 @@ static int work(struct rank *r, int i, int64_t now_ns)
             err = access_batch(r, i, GWI_PUSH);
             w->stage = PUSHING;
             break;
-        default: err = next_batch(r, i, now_ns);
+        default:
+            err = next_batch(r, i, now_ns);
         }
         if (err < 0)
             return err;
@@ -409,7 +416,8 @@ int run_study(const struct study *study, struct findings *f)
         err = make_rank(&run, n);
     while (err >= 0 && run.finished < study->nodes * study->workers && gwi_sim_step(run.sim, &rank))
         if (rank >= 0)
-            err = take_turn(&run.ranks[rank], gwi_sim_fabric(run.sim, rank), gwi_sim_now_ns(run.sim));
+            err = take_turn(&run.ranks[rank], gwi_sim_fabric(run.sim, rank),
+                            gwi_sim_now_ns(run.sim));
     if (err >= 0)
         gather(&run, f);
     free_run(&run);

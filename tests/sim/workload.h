@@ -9,19 +9,19 @@
 
 #include "params/node.h"
 
-#define WORKLOADS(X)                                             \
+#define WORKLOADS(X)                                                \
     X(ZIPF, "Zipf", "keys by Zipf's law, exponent 1, on all nodes") \
-    X(OWN, "own", "each node its own keys")                      \
-    X(HOT, "hot", "all nodes the same few keys")                 \
+    X(OWN, "own", "each node its own keys")                         \
+    X(HOT, "hot", "all nodes the same few keys")                    \
     X(WANDERING, "wandering", "all nodes the same few keys, others after a while")
 #define WORKLOAD_ID(id, name, help) id,
 enum workload { WORKLOADS(WORKLOAD_ID) N_WORKLOADS };
 #undef WORKLOAD_ID
 
 /* How long a worker computes, if `clock_ns` is the mean. */
-#define PACES(X)                                                    \
-    X(STEADY, "steady", "within 5 %")                               \
-    X(POISSON, "Poisson", "an exponential time")                    \
+#define PACES(X)                                                      \
+    X(STEADY, "steady", "within 5 %")                                 \
+    X(POISSON, "Poisson", "an exponential time")                      \
     X(BURSTY, "bursty", "20 batches ten times as fast, then a pause") \
     X(DRIFTING, "drifting", "from half the time to twice, and back")
 #define PACE_ID(id, name, help) id,
@@ -34,24 +34,24 @@ struct study {
     gwi_technique technique;
     uint64_t seed;
     int nodes, workers;
-    int64_t n_keys, length;  /* entries of a vector, of 4 bytes */
-    int64_t hot_keys;        /* of HOT and WANDERING; of OWN, of each node */
-    int batch;               /* keys */
-    int lead;                /* clocks between announcing a batch and using it */
-    int64_t clock_ns;        /* of a batch, mean */
-    int warm_up, clocks;     /* batches of each worker: not counted, counted */
-    gwi_node_ahead *ahead;   /* NULL: as the protocol does it */
+    int64_t n_keys, length; /* entries of a vector, of 4 bytes */
+    int64_t hot_keys;       /* of HOT and WANDERING; of OWN, of each node */
+    int batch;              /* keys */
+    int lead;               /* clocks between announcing a batch and using it */
+    int64_t clock_ns;       /* of a batch, mean */
+    int warm_up, clocks;    /* batches of each worker: not counted, counted */
+    gwi_node_ahead *ahead;  /* NULL: as the protocol does it */
 };
 
 /* Sums over all nodes of what happened after the warm-up. */
 struct findings {
     gwi_node_stats stats;
-    gwi_node_memory memory;   /* at the end; mean of the nodes */
-    double seconds;           /* of virtual time */
-    double key_clocks;        /* how long replicas lay here, in clocks of a worker, in all */
-    double busiest;           /* bytes sent by the busiest node, over the mean */
+    gwi_node_memory memory; /* at the end; mean of the nodes */
+    double seconds;         /* of virtual time */
+    double key_clocks;      /* how long replicas lay here, in clocks of a worker, in all */
+    double busiest;         /* bytes sent by the busiest node, over the mean */
     double wall_seconds;
-    double resident_bytes;    /* of the whole simulation, at the end */
+    double resident_bytes; /* of the whole simulation, at the end */
 };
 
 /* The node for which study.ahead() is called. */
