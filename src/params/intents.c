@@ -38,13 +38,15 @@ static void swap(gwi_intent *a, gwi_intent *b)
     *b = kept;
 }
 
-static void push(gwi_intent *heap, size_t *n, gwi_intent intent, moment *when)
+/* Returns where it went. */
+static size_t push(gwi_intent *heap, size_t *n, gwi_intent intent, moment *when)
 {
     size_t at = (*n)++;
 
     heap[at] = intent;
     for (; at > 0 && when(&heap[at]) < when(&heap[(at - 1) / 2]); at = (at - 1) / 2)
         swap(&heap[at], &heap[(at - 1) / 2]);
+    return at;
 }
 
 static gwi_intent pop(gwi_intent *heap, size_t *n, moment *when)
@@ -98,11 +100,7 @@ int gwi_intents_begin(gwi_intents *intents, int64_t clock, const gwi_intent **re
     if (err < 0)
         return err;
     gwi_intent intent = pop(intents->to_come, &intents->n_to_come, start_of);
-    push(intents->in_force, &intents->n_in_force, intent, end_of);
-    /* Where it went, the heap alone knows. */
-    for (size_t i = 0; i < intents->n_in_force; i++)
-        if (intents->in_force[i].keys == intent.keys)
-            *ret_intent = &intents->in_force[i];
+    *ret_intent = &intents->in_force[push(intents->in_force, &intents->n_in_force, intent, end_of)];
     return 0;
 }
 
