@@ -3,9 +3,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "params/latch.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define NAP_NS (50 * GWI_US) /* at a latch that is not free */
+#define LOOKS 100            /* naps between looking for deaths */
 
 struct sync_order {
     struct sync_order *next;
@@ -17,7 +21,6 @@ struct gwi_agent {
     /* set at start, then constant */
     gw_params *params; /* borrowed */
     gwi_node *node;
-    gwi_local local; /* the agent's own view */
     int *ranks, *nodes_of;
     int channel;
     gwi_thread thread;
@@ -136,7 +139,35 @@ static void tell_workers(gwi_agent *agent)
         gwi_bell_ring(&hall->bell);
 }
 
-/* sleeping */
+/* A worker has the latch of a key.  The agent must not wait as workers do: that may run Python. */
+static int wait_for_latch(void *ctx, int64_t key)
+{
+    gwi_agent *agent = ctx;
+    gwi_fabric *f = agent->params->world->fabric;
+
+    for (int naps = 1; gwi_store_latched(&agent->params->store, key); naps++) {
+        if (atomic_load_explicit(&agent->stop, memory_order_relaxed))
+            return gwi_fail(GW_ESTATE, "the agent was ended at the latch of key %lld",
+                            (long long)key);
+        if (naps % LOOKS == 0 && f->ops->check(f) < 0)
+            return gwi_latch_explain_death(agent->params, key);
+        gwi_nap_ns(NAP_NS);
+    }
+    return 0;
+}
+
+/* It ends by an error: let everybody know whom it concerns. */
+static void fail(gwi_agent *agent, int err)
+{
+    gwi_hall *hall = agent->params->hall;
+
+    snprintf(agent->sentence, sizeof agent->sentence, "%s", gw_last_error());
+    atomic_store_explicit(&agent->err, err, memory_order_seq_cst);
+    atomic_store_explicit(&hall->failed_rank, agent->params->world->fabric->place.rank,
+                          memory_order_relaxed);
+    atomic_store_explicit(&hall->agent_err, err, memory_order_seq_cst);
+    gwi_bell_ring_sleepers(&hall->bell);
+}
 
 static void *run(void *arg)
 {
@@ -155,8 +186,8 @@ static void *run(void *arg)
         busy |= err > 0;
         end_syncs(agent);
         tell_workers(agent);
-        if (err >= 0 && agent->local.err < 0)
-            err = agent->local.err;
+        if (err >= 0 && gwi_node_local(agent->node)->err < 0)
+            err = gwi_node_local(agent->node)->err;
         if (busy) {
             gwi_waiter_fini(&waiter);
             f->ops->waiter_init(f, agent->params->lane, &waiter);
@@ -168,11 +199,8 @@ static void *run(void *arg)
         }
     }
     gwi_waiter_fini(&waiter);
-    if (err < 0) {
-        snprintf(agent->sentence, sizeof agent->sentence, "%s", gw_last_error());
-        atomic_store_explicit(&agent->err, err, memory_order_seq_cst);
-        gwi_bell_ring_sleepers(&agent->params->hall->bell);
-    }
+    if (err < 0)
+        fail(agent, err);
     return NULL;
 }
 
@@ -208,10 +236,13 @@ int gwi_agent_start(gw_params *params, gwi_technique technique)
         return gwi_fail(GW_ENOMEM, "an agent");
     agent->params = params;
     agent->channel = f->place.local_rank;
-    agent->local = params->local;
     err = find_peers(agent);
     if (err < 0)
         goto free_agent;
+    gwi_local local = params->local;
+    local.hand = &params->agent_hands[agent->channel];
+    local.stuck = wait_for_latch;
+    local.ctx = agent;
     gwi_node_options options = {.geometry = &params->geometry,
                                 .node = f->place.node,
                                 .nodes = f->place.nodes,
@@ -219,7 +250,7 @@ int gwi_agent_start(gw_params *params, gwi_technique technique)
                                 .technique = technique,
                                 .lane = params->lane,
                                 .opening = params->opening,
-                                .local = &agent->local,
+                                .local = &local,
                                 .ranks = agent->ranks,
                                 .nodes_of = agent->nodes_of};
     err = gwi_node_new(&options, &agent->node);
@@ -259,9 +290,17 @@ void gwi_agent_stop(gwi_agent *agent)
     free(agent);
 }
 
-int gwi_agent_check(const gwi_agent *agent)
+int gwi_agent_check(const gw_params *params)
 {
+    const gwi_agent *agent = params->agent;
     int err = agent == NULL ? 0 : atomic_load_explicit(&agent->err, memory_order_seq_cst);
 
-    return err < 0 ? gwi_fail(err, "%s", agent->sentence) : 0;
+    if (err < 0)
+        return gwi_fail(err, "%s", agent->sentence);
+    err = atomic_load_explicit(&params->hall->agent_err, memory_order_seq_cst);
+    return err == 0
+               ? 0
+               : gwi_fail(err, "rank %d serves keys no longer, for its agent has failed: %s",
+                          atomic_load_explicit(&params->hall->failed_rank, memory_order_relaxed),
+                          gw_strerror(err));
 }

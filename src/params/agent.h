@@ -19,7 +19,7 @@ int gwi_agent_start(gw_params *params, gwi_technique technique);
 /* Ask it to end, wait until it has, and free it; NULL is fine. */
 void gwi_agent_stop(gwi_agent *agent);
 
-/* 0, or the error that ended it. */
-int gwi_agent_check(const gwi_agent *agent);
+/* 0, or the error that ended an agent of this node. */
+int gwi_agent_check(const gw_params *params);
 
 #endif

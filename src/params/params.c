@@ -106,9 +106,14 @@ static size_t round_up(size_t n)
     return (n + GWI_STORE_ALIGN - 1) / GWI_STORE_ALIGN * GWI_STORE_ALIGN;
 }
 
+static size_t hands_at(const gw_params *params)
+{
+    return sizeof(gwi_hall) + (size_t)params->n_seats * sizeof(gwi_seat);
+}
+
 static size_t slots_at(const gw_params *params)
 {
-    return round_up(sizeof(gwi_hall) + (size_t)params->n_seats * sizeof(gwi_seat));
+    return round_up(hands_at(params) + (size_t)params->n_channels * sizeof(gwi_hand));
 }
 
 static size_t trays_at(const gw_params *params)
@@ -137,7 +142,7 @@ static void size_trays(gw_params *params)
     for (uint32_t c = 0; c < g->n_classes; c++)
         longest = g->classes[c].row_bytes > longest ? g->classes[c].row_bytes : longest;
     params->tray_bytes = round_up(4 * longest > TRAY_BYTES ? 4 * longest : TRAY_BYTES);
-    params->n_channels = 1;
+    params->n_channels = has_agents(params) ? 1 : 0;
 }
 
 /* A lane that no rank uses, and a number that none has used. */
@@ -233,6 +238,7 @@ static int fill_memory(gw_params *params, gw_comm *comm)
 
     params->hall = (gwi_hall *)(void *)base;
     params->seats = (gwi_seat *)(void *)(base + sizeof(gwi_hall));
+    params->agent_hands = (gwi_hand *)(void *)(base + hands_at(params));
     params->slots = (gwi_slot *)(void *)(base + slots_at(params));
     params->trays = base + trays_at(params);
     if (f->place.local_rank == 0)

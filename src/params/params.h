@@ -6,7 +6,8 @@
  *
  * and with several nodes
  *
- *     hall | seats | slots, one a channel | trays, one a worker | vectors (local.h)
+ *     hall | seats | agents' hands | slots, one a channel | trays, one a worker |
+ *     vectors (local.h)
  *
  * If a process dies here: the others' waits end with its name; the segment is freed when
  * the last process of the job has ended.                                             */
@@ -32,6 +33,8 @@ typedef struct gwi_hall {
     _Alignas(GWI_LINE) gwi_bell bell;
     /* several nodes: the last barrier to which all have come; written by the agent of channel 0 */
     _Atomic uint64_t released;
+    /* the error that ended an agent, and its rank before; written by that agent */
+    _Atomic int32_t agent_err, failed_rank;
 } gwi_hall;
 
 #define GWI_SEAT_GONE UINT64_MAX
@@ -53,7 +56,8 @@ struct gw_params {
     gwi_geometry geometry;
     gwi_segment segment;
     gwi_hall *hall;
-    gwi_seat *seats; /* [local rank * workers + number] */
+    gwi_seat *seats;       /* [local rank * workers + number] */
+    gwi_hand *agent_hands; /* by channel */
     int n_seats;
     int workers_each; /* per process */
     int *ranks;       /* in the world, by local rank; owned */

@@ -140,7 +140,7 @@ static void collect(gw_worker *worker)
 static int check_agents(gw_worker *worker, const char *call)
 {
     const gw_params *params = worker->params;
-    int err = gwi_agent_check(params->agent);
+    int err = gwi_agent_check(params);
 
     for (int r = 0; r < params->world->fabric->place.size && err == 0; r++)
         if (gwi_fabric_place(params->world->fabric, r).local_rank < params->n_channels)

@@ -4,83 +4,13 @@
 #include "base/thread.h"
 #include "comm/mail.h"
 #include "comm/wait.h"
+#include "params/agent.h"
+#include "params/latch.h"
 #include "params/remote.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-/* A latch that does not come free: its holder was interrupted by the kernel, or it died. */
-
-struct latch_wait {
-    gw_params *params;
-    int64_t key;
-};
-
-static int seat_rank(const gw_params *params, int seat)
-{
-    return params->ranks[seat / params->workers_each];
-}
-
-/* Whose hands the key is in. */
-static int holders(void *ctx, int *ret_ranks, int n_max)
-{
-    const struct latch_wait *lw = ctx;
-    int n = 0;
-
-    for (int s = 0; s < lw->params->n_seats; s++)
-        if (gwi_hand_holds(&lw->params->seats[s].hand, lw->key)) {
-            if (n < n_max)
-                ret_ranks[n] = seat_rank(lw->params, s);
-            n++;
-        }
-    return n;
-}
-
-/* Add to the sentence about a death what it means for the key. */
-static int explain_death(struct latch_wait *lw)
-{
-    const gwi_fabric *f = lw->params->world->fabric;
-    int ranks[64], n = holders(lw, ranks, 64);
-
-    for (int i = 0; i < n && i < 64; i++)
-        if (f->ops->fate(lw->params->world->fabric, ranks[i]) == GWI_DEAD)
-            return gwi_fail(GW_EPEER,
-                            "%s; rank %d died holding the latch of key %lld, whose vector may be "
-                            "half written",
-                            gw_last_error(), ranks[i], (long long)lw->key);
-    return GW_EPEER;
-}
-
-static int wait_for_latch(void *ctx, int64_t key)
-{
-    gw_worker *worker = ctx;
-    gw_params *params = worker->params;
-    struct latch_wait lw = {params, key};
-    char call[64];
-    int err = gwi_world_begin(params->world, GWI_OP_LATCH, -1);
-
-    if (err == GW_EPEER)
-        err = explain_death(&lw);
-    if (err < 0)
-        return err;
-    snprintf(call, sizeof call, "give back the latch of key %lld", (long long)key);
-    gwi_wait wait = {.world = params->world,
-                     .call = call,
-                     .lane = GWI_LANE_MAIL,
-                     .bell = &params->hall->bell,
-                     .polls = 1,
-                     .missing = holders,
-                     .ctx = &lw};
-    gwi_before_wait();
-    while (gwi_store_latched(&params->store, key) && err >= 0)
-        err = gwi_wait_pause(&wait);
-    gwi_after_wait();
-    gwi_wait_end(&wait);
-    if (err == GW_EPEER)
-        err = explain_death(&lw);
-    return gwi_world_end(params->world, err < 0 ? err : 0);
-}
 
 /* opening and closing */
 
@@ -100,7 +30,7 @@ int gw_params_worker(gw_params *params, gw_worker **ret_worker)
         int local_rank = params->world->fabric->place.local_rank;
         worker->seat = &params->seats[local_rank * params->workers_each + number];
         worker->walker = (gwi_walker){
-            .hand = &worker->seat->hand, .stuck = wait_for_latch, .ctx = worker};
+            .hand = &worker->seat->hand, .stuck = gwi_latch_wait, .ctx = params};
         if (params->world->fabric->place.nodes > 1)
             err = gwi_remote_open(worker);
         if (err == 0)
@@ -404,7 +334,7 @@ static int has_come(const gw_params *params, int seat, uint64_t barriers)
 /* Of this node; with several nodes the agent knows of the others. */
 static int everybody_is_there(const gw_params *params, uint64_t barriers)
 {
-    if (params->n_channels > 0 && params->world->fabric->place.nodes > 1)
+    if (params->n_channels > 0)
         return atomic_load_explicit(&params->hall->released, memory_order_seq_cst) >= barriers;
     for (int s = 0; s < params->n_seats; s++)
         if (!has_come(params, s, barriers))
@@ -451,7 +381,7 @@ static int missing(void *ctx, int *ret_ranks, int n_max)
 static int check_missing(gw_worker *worker, const char *call)
 {
     gw_world *world = worker->params->world;
-    int ranks[64], n = 0, err = 0;
+    int ranks[64], n = 0, err = gwi_agent_check(worker->params);
 
     for (int r = 0; worker->remote != NULL && r < world->fabric->place.size && err == 0; r++)
         err = gwi_check_fate(world, r, call);

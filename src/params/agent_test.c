@@ -1,0 +1,70 @@
+#include "params/agent.h"
+#include "base/error.h"
+#include "fabric/processes_test.h"
+
+static gw_params *open_in_nodes(const struct processes *all, int rank, int node_size,
+                                gw_world **ret_world)
+{
+    gw_world_options join = GW_WORLD_OPTIONS_INIT;
+    gw_params_options opt = GW_PARAMS_OPTIONS_INIT;
+    int64_t length = 8;
+    gw_params *params;
+
+    join.rank = rank;
+    join.size = all->n;
+    join.node_size = node_size;
+    join.job = all->job;
+    join.timeout_s = 30;
+    opt.num_keys = 10;
+    opt.lengths = &length;
+    opt.n_lengths = 1;
+    REQUIRE(gw_world_join(&join, ret_world) == 0);
+    REQUIRE(gw_params_open(*ret_world, &opt, &params) == 0);
+    return params;
+}
+
+/* Rank 1 has the latch of key 0 and dies with it.  The agent of its node, in rank 0, has been asked
+ * for the key by rank 2, on the other node, and waits for the latch. */
+static void die_with_a_latch_that_the_agent_wants(const struct processes *all, int rank)
+{
+    gw_world *world;
+    gw_params *params = open_in_nodes(all, rank, 2, &world);
+    gw_worker *worker;
+    int64_t key = 0, start;
+    float values[8];
+    uint64_t word;
+    int err = 0;
+
+    REQUIRE(gw_params_worker(params, &worker) == 0);
+    if (rank == 1) {
+        gwi_hand_note(&worker->seat->hand, 0, key);
+        REQUIRE(gwi_word_try_latch(&params->store.words[key], &word));
+    }
+    REQUIRE(gw_worker_barrier(worker) == 0);
+    if (rank == 1) {
+        usleep(300 * 1000); /* the agent is at the latch by now, or will be */
+        raise(SIGKILL);
+    }
+    start = gwi_now_ns();
+    if (rank == 2)
+        err = gw_worker_pull(worker, (gw_keys){&key, 1}, values, 8, NULL);
+    else
+        err = gw_worker_barrier(worker);
+    REQUIRE(err == GW_EPEER && strstr(gw_last_error(), "rank 1") != NULL);
+    REQUIRE(gw_params_close(params) == GW_EPEER);
+    REQUIRE(gwi_now_ns() - start < 10 * GWI_SECOND);
+    gw_world_close(world);
+}
+
+static void an_agent_does_not_wait_for_the_latch_of_a_dead_process(void **state)
+{
+    struct processes all;
+
+    (void)state;
+    start_processes(&all, 3, die_with_a_latch_that_the_agent_wants);
+    wait_for_processes(&all);
+    assert_int_equal(all.statuses[0], 0);
+    assert_int_equal(all.statuses[2], 0);
+}
+
+GWI_TESTS(cmocka_unit_test(an_agent_does_not_wait_for_the_latch_of_a_dead_process))
