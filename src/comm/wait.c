@@ -77,16 +77,30 @@ void gwi_wait_end(gwi_wait *w)
     }
 }
 
-int gwi_check_fate(const gw_world *world, int rank, const char *call)
+int gwi_check_fates(const gw_world *world, const int *ranks, int n, const char *call)
 {
     gwi_fabric *f = world->fabric;
+    int gone[GWI_RANKS_SHOWN], n_gone = 0;
+    char text[256];
 
-    if (gwi_likely(f->ops->fate(f, rank) == GWI_HERE))
+    for (int i = 0; i < n; i++)
+        if (gwi_unlikely(f->ops->fate(f, ranks[i]) != GWI_HERE)) {
+            if (n_gone < GWI_RANKS_SHOWN)
+                gone[n_gone] = ranks[i];
+            n_gone++;
+        }
+    if (gwi_likely(n_gone == 0))
         return 0;
     /* A rank leaves early because another one died: that one is to be named. */
     int err = f->ops->check(f);
     if (err < 0)
         return gwi_fail(err, "%s; rank %d was in %s", gw_last_error(), f->place.rank, call);
-    return gwi_fail(GW_EPEER, "rank %d has left the job; rank %d was in %s", rank, f->place.rank,
-                    call);
+    return gwi_fail(GW_EPEER, "%s %s left the job; rank %d was in %s",
+                    gwi_ranks_text(gone, n_gone, text, sizeof text), n_gone == 1 ? "has" : "have",
+                    f->place.rank, call);
+}
+
+int gwi_check_fate(const gw_world *world, int rank, const char *call)
+{
+    return gwi_check_fates(world, &rank, 1, call);
 }

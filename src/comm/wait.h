@@ -23,9 +23,9 @@ typedef struct gwi_wait {
     gw_world *world;
     const char *call; /* what it is in, for messages */
     int lane;
-    gwi_bell *bell;       /* what is rung; NULL: the lane's */
-    int polls;            /* with a bell: nobody rings it, so look again and again */
-    int peer;             /* whom it waits for, if `missing` is NULL */
+    gwi_bell *bell; /* what is rung; NULL: the lane's */
+    int polls;      /* with a bell: nobody rings it, so look again and again */
+    int peer;       /* whom it waits for, if `missing` is NULL */
     gwi_missing *missing;
     void *ctx; /* of `missing` */
     int begun; /* private, as the rest */
@@ -43,5 +43,9 @@ void gwi_wait_end(gwi_wait *w);
 /* 0, or GW_EPEER if the rank has left or died, with a sentence that names it and the
  * call that wanted it. */
 int gwi_check_fate(const gw_world *world, int rank, const char *call);
+
+/* The same of any of `n` ranks.  All that have left are named: some of them left only
+ * because another one had. */
+int gwi_check_fates(const gw_world *world, const int *ranks, int n, const char *call);
 
 #endif

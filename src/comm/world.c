@@ -581,12 +581,10 @@ int gw_world_recv(gw_world *world, int peer, void *buffer, size_t capacity, size
 static int check_missing(const gw_world *world)
 {
     gwi_fabric *f = world->fabric;
-    int missing[GWI_MAX_SIZE], err = 0;
+    int missing[GWI_MAX_SIZE];
     int n = f->ops->barrier_missing(f, missing, GWI_MAX_SIZE);
 
-    for (int i = 0; i < n && err == 0; i++)
-        err = gwi_check_fate(world, missing[i], "a barrier");
-    return err;
+    return gwi_check_fates(world, missing, n, "a barrier");
 }
 
 /* One thread of this process is in a barrier at a time. */
@@ -609,8 +607,7 @@ static int begin_barrier(gw_world *world, gwi_wait *w)
 static int barrier_locked(gw_world *world)
 {
     gwi_fabric *f = world->fabric;
-    gwi_wait w = {
-        .world = world, .call = "a barrier", .missing = missing_at_barrier, .ctx = world};
+    gwi_wait w = {.world = world, .call = "a barrier", .missing = missing_at_barrier, .ctx = world};
     int err = begin_barrier(world, &w), entered = err == 0;
 
     while (err >= 0 && !f->ops->barrier_done(f)) {

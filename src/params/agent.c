@@ -78,6 +78,16 @@ static int take_order(gwi_agent *agent, int seat, gwi_order *order)
     return err;
 }
 
+/* The clock, and on channel 0 the barriers, of a worker of the node. */
+static void look_at_seat(gwi_agent *agent, int seat)
+{
+    const gwi_seat *s = &agent->params->seats[seat];
+    uint64_t barriers = atomic_load_explicit(&s->barriers, memory_order_seq_cst);
+    int64_t clock = atomic_load_explicit(&s->clock, memory_order_relaxed);
+
+    gwi_node_see_worker(agent->node, seat, clock, agent->channel == 0 ? barriers : 0);
+}
+
 static int take_orders(gwi_agent *agent, int *ret_any)
 {
     gw_params *params = agent->params;
@@ -87,23 +97,11 @@ static int take_orders(gwi_agent *agent, int *ret_any)
 
     while (err >= 0 && gwi_slot_pick(&params->slots[agent->channel], &seat, &at)) {
         unsigned char *base = params->segment.base;
+        look_at_seat(agent, (int)seat); /* an order comes after what its worker did before */
         err = take_order(agent, (int)seat, (gwi_order *)(void *)(base + at));
         *ret_any = 1;
     }
     return err;
-}
-
-/* The clocks, and on channel 0 the barriers, of the node's workers. */
-static void look_at_seats(gwi_agent *agent)
-{
-    const gw_params *params = agent->params;
-
-    for (int s = 0; s < params->n_seats; s++) {
-        uint64_t barriers = atomic_load_explicit(&params->seats[s].barriers, memory_order_seq_cst);
-        gwi_node_see_worker(agent->node, s,
-                            atomic_load_explicit(&params->seats[s].clock, memory_order_relaxed),
-                            agent->channel == 0 ? barriers : 0);
-    }
 }
 
 static void end_syncs(gwi_agent *agent)
@@ -179,7 +177,8 @@ static void *run(void *arg)
     f->ops->waiter_init(f, agent->params->lane, &waiter);
     while (err >= 0 && !atomic_load_explicit(&agent->stop, memory_order_relaxed)) {
         int busy = 0;
-        look_at_seats(agent);
+        for (int s = 0; s < agent->params->n_seats; s++)
+            look_at_seat(agent, s);
         err = take_orders(agent, &busy);
         if (err >= 0)
             err = gwi_node_step(agent->node, f, gwi_now_ns());
@@ -298,6 +297,8 @@ int gwi_agent_check(const gw_params *params)
     if (err < 0)
         return gwi_fail(err, "%s", agent->sentence);
     err = atomic_load_explicit(&params->hall->agent_err, memory_order_seq_cst);
+    if (err == GW_EPEER) /* it is the dead who are to be named */
+        return params->world->fabric->ops->check(params->world->fabric);
     return err == 0
                ? 0
                : gwi_fail(err, "rank %d serves keys no longer, for its agent has failed: %s",

@@ -140,12 +140,12 @@ static void collect(gw_worker *worker)
 static int check_agents(gw_worker *worker, const char *call)
 {
     const gw_params *params = worker->params;
-    int err = gwi_agent_check(params);
+    int ranks[GWI_MAX_SIZE], n = 0, err = gwi_agent_check(params);
 
-    for (int r = 0; r < params->world->fabric->place.size && err == 0; r++)
+    for (int r = 0; r < params->world->fabric->place.size; r++)
         if (gwi_fabric_place(params->world->fabric, r).local_rank < params->n_channels)
-            err = gwi_check_fate(params->world, r, call);
-    return err;
+            ranks[n++] = r;
+    return err < 0 ? err : gwi_check_fates(params->world, ranks, n, call);
 }
 
 static int agents_missing(void *ctx, int *ret_ranks, int n_max)

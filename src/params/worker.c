@@ -381,15 +381,16 @@ static int missing(void *ctx, int *ret_ranks, int n_max)
 static int check_missing(gw_worker *worker, const char *call)
 {
     gw_world *world = worker->params->world;
-    int ranks[64], n = 0, err = gwi_agent_check(worker->params);
+    int ranks[GWI_MAX_SIZE], n = 0, err = gwi_agent_check(worker->params);
 
-    for (int r = 0; worker->remote != NULL && r < world->fabric->place.size && err == 0; r++)
-        err = gwi_check_fate(world, r, call);
-    if (err == 0)
-        n = missing(worker, ranks, 64);
-    for (int i = 0; i < n && i < 64 && err == 0; i++)
-        err = gwi_check_fate(worker->params->world, ranks[i], call);
-    return err;
+    if (worker->remote == NULL)
+        n = missing(worker, ranks, GWI_MAX_SIZE);
+    else
+        while (n < world->fabric->place.size) {
+            ranks[n] = n;
+            n++;
+        }
+    return err < 0 ? err : gwi_check_fates(world, ranks, n < GWI_MAX_SIZE ? n : GWI_MAX_SIZE, call);
 }
 
 static int meet(gw_worker *worker)

@@ -213,6 +213,17 @@ def check_keys_are_here_after_intents():
         w.barrier()
 
 
+def check_an_intent_is_due_as_soon_as_the_clock_says_so():
+    with godwit.Parameters(100, 3) as kv, kv.worker() as w:
+        for clock in range(1, 3001):
+            keys = np.array([clock * 7 % 100, clock * 13 % 100])
+            w.intent(keys, clock)
+            w.advance_clock()
+            w.wait_sync()
+            assert w.is_local(keys).all(), f"clock {clock}"
+        w.barrier()
+
+
 def check_with_static_nothing_moves_but_all_can_be_asked_for():
     with godwit.Parameters(100, 2, technique="static") as kv, kv.worker() as w:
         before = w.is_local(np.arange(100))
