@@ -3,7 +3,8 @@
  * Random access to much memory is slow with pages of 4 KiB, because the processor keeps
  * looking up where they are.  Shared memory gets huge pages by default on few systems, but
  * Linux from 6.1 puts pages together on request.  That takes seconds for a gigabyte, so a
- * thread does it, a little less important than others.
+ * thread does it, a little less important than others.  Memory of which only part will ever be
+ * used is watched: what has been used is put together, and what has not takes no memory.
  *
  * Where the system does not want to, nothing happens.
  *
@@ -14,6 +15,7 @@
 
 #include "base/thread.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,16 +26,19 @@ typedef struct gwi_pages {
     /* set by start, then constant */
     unsigned char *base;
     size_t n_bytes; /* 0: there is no thread */
+    int only_used;
     gwi_thread thread;
     uint32_t generation; /* of forks */
-    /* set by stop */
+    /* set by stop, under `lock`, for a thread that waits at `bell` */
+    pthread_mutex_t lock;
+    pthread_cond_t bell;
     _Atomic int stop;
     /* written by the thread */
     _Atomic size_t done;
 } gwi_pages;
 
-/* `pages` is zero. */
-void gwi_pages_start(gwi_pages *pages, void *memory, size_t n_bytes);
+/* `pages` is zero.  `only_used`: leave out, for now, where hardly anything was ever written. */
+void gwi_pages_start(gwi_pages *pages, void *memory, size_t n_bytes, int only_used);
 void gwi_pages_stop(gwi_pages *pages); /* joins; zeros and a second time are fine */
 
 /* How many bytes are in huge pages by now. */

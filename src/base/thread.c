@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 /* threads */
@@ -30,6 +31,11 @@ int gwi_thread_start(const char *name, void *(*run)(void *), void *arg, gwi_thre
 void gwi_thread_join(gwi_thread thread)
 {
     pthread_join(thread.id, NULL);
+}
+
+void gwi_thread_sleep_sharply(void)
+{
+    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
 }
 
 int gwi_cpu_count(void)

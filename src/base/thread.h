@@ -16,6 +16,9 @@ typedef struct gwi_thread {
 int gwi_thread_start(const char *name, void *(*run)(void *), void *arg, gwi_thread *ret_thread);
 void gwi_thread_join(gwi_thread thread);
 
+/* Short sleeps of the calling thread end when they should, not up to 50 us later. */
+void gwi_thread_sleep_sharply(void);
+
 /* How many processors this process may use now (its affinity), at least 1. */
 int gwi_cpu_count(void);
 

@@ -113,20 +113,82 @@ static int members(const gwi_crowd *crowd)
     return crowd != NULL ? atomic_load_explicit(&crowd->members, memory_order_relaxed) : 1;
 }
 
-static void arm(gwi_waiter *w)
+/* attending */
+
+void gwi_attendance_init(gwi_attendance *attendance)
 {
-    w->seen = atomic_load_explicit(&w->bell->rung, memory_order_relaxed);
-    atomic_fetch_add_explicit(&w->bell->sleepers, 1, memory_order_seq_cst);
+    *attendance = (gwi_attendance){.n = 0};
+    pthread_mutex_init(&attendance->lock, NULL);
+}
+
+void gwi_attendance_fini(gwi_attendance *attendance)
+{
+    pthread_mutex_destroy(&attendance->lock);
+}
+
+static void announce(gwi_bell *bell, uint32_t n)
+{
+    atomic_fetch_add_explicit(&bell->sleepers, n, memory_order_seq_cst);
 #if !GWI_TSAN /* which knows no fences; the line above is one on the machines it runs on */
     atomic_thread_fence(memory_order_seq_cst);
 #endif
+}
+
+void gwi_attend(gwi_attendance *attendance)
+{
+    pthread_mutex_lock(&attendance->lock);
+    if (attendance->n++ == 0 && attendance->bell != NULL)
+        announce(attendance->bell, UINT32_MAX);
+    pthread_mutex_unlock(&attendance->lock);
+}
+
+void gwi_attend_end(gwi_attendance *attendance)
+{
+    pthread_mutex_lock(&attendance->lock);
+    if (--attendance->n == 0 && attendance->bell != NULL)
+        announce(attendance->bell, 1);
+    pthread_mutex_unlock(&attendance->lock);
+}
+
+static int is_attended(gwi_attendance *attendance)
+{
+    if (attendance == NULL)
+        return 0;
+    pthread_mutex_lock(&attendance->lock);
+    int n = attendance->n;
+    pthread_mutex_unlock(&attendance->lock);
+    return n > 0;
+}
+
+/* Say of a sleeper that it is one, or (NULL) that it is none any more. */
+static void enter(gwi_attendance *attendance, gwi_bell *bell)
+{
+    pthread_mutex_lock(&attendance->lock);
+    if (attendance->n == 0 && bell != NULL)
+        announce(bell, 1);
+    else if (attendance->n == 0)
+        announce(attendance->bell, UINT32_MAX);
+    attendance->bell = bell;
+    pthread_mutex_unlock(&attendance->lock);
+}
+
+static void arm(gwi_waiter *w)
+{
+    w->seen = atomic_load_explicit(&w->bell->rung, memory_order_relaxed);
+    if (w->attendance != NULL)
+        enter(w->attendance, w->bell);
+    else
+        announce(w->bell, 1);
     count_awake(w->crowd, -1);
     w->armed = 1;
 }
 
 static void disarm(gwi_waiter *w)
 {
-    atomic_fetch_sub_explicit(&w->bell->sleepers, 1, memory_order_relaxed);
+    if (w->attendance != NULL)
+        enter(w->attendance, NULL);
+    else
+        atomic_fetch_sub_explicit(&w->bell->sleepers, 1, memory_order_relaxed);
     count_awake(w->crowd, 1);
     w->armed = 0;
 }
@@ -203,7 +265,10 @@ static int64_t sleep_span(gwi_waiter *w)
     if (w->began == 0)
         w->began = now;
     int64_t nap = (now - w->began) / NAP_SHARE;
-    return nap < NAP_MIN_NS ? NAP_MIN_NS : nap > NAP_MAX_NS ? NAP_MAX_NS : nap;
+    int64_t longest = w->longest_ns > 0 ? w->longest_ns : NAP_MAX_NS;
+    if (is_attended(w->attendance))
+        return longest;
+    return nap < NAP_MIN_NS ? NAP_MIN_NS : nap > longest ? longest : nap;
 }
 
 int gwi_waiter_pause(gwi_waiter *w)
@@ -225,6 +290,10 @@ int gwi_waiter_pause(gwi_waiter *w)
         return 1;
     }
 
+    if (is_attended(w->attendance)) {
+        arm(w);
+        return 1;
+    }
     int full = awake(w->crowd) > cpus();
     if (full && ++w->spins % YIELDS_PER_CLOCK != 0 &&
         !atomic_load_explicit(&strangers_busy, memory_order_relaxed)) {

@@ -30,12 +30,18 @@
  * least 20 us and at most 20 ms, and looks again without spinning.  So a wait lasts
  * little longer than it must, and a long one costs next to nothing.
  *
+ * A thread that sleeps until there is work may have others in its process who do that work
+ * when they have nothing better to do.  While one of them attends, ringers need not wake
+ * the sleeper: gwi_attend() takes its announcement back, gwi_attend_end() renews it, and
+ * who calls that must look for work once more.
+ *
  * If a process dies here: a bell keeps a sleeper too many, so that ringing it
  * costs a system call more; a crowd's counts may be off by one, which costs some
  * spinning or some sleep.  Nothing waits for the dead.                           */
 #ifndef GWI_BASE_WAIT_H
 #define GWI_BASE_WAIT_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -52,15 +58,25 @@ typedef struct gwi_crowd {
     _Atomic int32_t awake;   /* how many of them are not asleep in a wait */
 } gwi_crowd;
 
+/* Who attends to the work of a sleeper.  Private to a process. */
+typedef struct gwi_attendance {
+    pthread_mutex_t lock;
+    /* under `lock` */
+    gwi_bell *bell; /* of the sleeper who is announced, or would be if nobody attended; or NULL */
+    int n;          /* who attend */
+} gwi_attendance;
+
 typedef struct gwi_waiter {
     gwi_bell *bell;    /* borrowed */
     gwi_crowd *crowd;  /* borrowed; NULL: only this process counts */
     int64_t spin_from; /* 0: the clock has not been looked at yet */
     uint32_t spins;
-    uint32_t seen; /* value of bell->rung when armed */
-    int armed;     /* announced as a sleeper, will sleep at the next pause */
-    int polls;     /* set by the caller: not everything that it waits for rings the bell */
-    int64_t began; /* polls: when it slept first; 0: not yet */
+    uint32_t seen;      /* value of bell->rung when armed */
+    int armed;          /* announced as a sleeper, will sleep at the next pause */
+    int polls;          /* set by the caller: not everything that it waits for rings the bell */
+    int64_t began;      /* polls: when it slept first; 0: not yet */
+    int64_t longest_ns; /* polls, set by the caller: a sleep; 0: 20 ms */
+    gwi_attendance *attendance; /* set by the caller, borrowed; NULL: nobody else does its work */
 } gwi_waiter;
 
 void gwi_bell_ring_sleepers(gwi_bell *bell);
@@ -90,6 +106,11 @@ int gwi_waiter_pause(gwi_waiter *w);
 
 /* Must be called after the last pause: takes the announcement back. */
 void gwi_waiter_fini(gwi_waiter *w);
+
+void gwi_attendance_init(gwi_attendance *attendance);
+void gwi_attendance_fini(gwi_attendance *attendance);
+void gwi_attend(gwi_attendance *attendance);
+void gwi_attend_end(gwi_attendance *attendance);
 
 /* Count a process that joins, that leaves, or that was found dead. */
 void gwi_crowd_enter(gwi_crowd *crowd);

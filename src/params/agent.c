@@ -1,15 +1,23 @@
-/* agent.c - the loop around the state machine: orders in, steps, news out, sleep. */
+/* agent.c - the loop around the state machine: orders in, steps, news out, sleep.
+ *
+ * A worker of the agent's own process hands its orders to the state machine itself, and while
+ * it waits for one it does the agent's work: nobody has to be woken.                  */
 #include "params/agent.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
 #include "params/latch.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define NAP_NS (50 * GWI_US) /* at a latch that is not free */
 #define LOOKS 100            /* naps between looking for deaths */
+#define ATTEND_NS (200 * GWI_US)
+#define LOOKS_PER_YIELD 32
+#define WATCH_NS \
+    (2 * GWI_MS) /* the longest sleep while there may be something that rings no bell */
 
 struct sync_order {
     struct sync_order *next;
@@ -24,11 +32,14 @@ struct gwi_agent {
     int *ranks, *nodes_of;
     int channel;
     gwi_thread thread;
-    /* by the agent's thread */
+    gwi_attendance attendance; /* of workers that do its work */
+    /* the node above and the following under `lock`: who has it is the agent */
+    pthread_mutex_t lock;
     struct sync_order *syncs;
-    uint64_t finished; /* by the state machine, of which workers were told */
-    int has_news;      /* for workers, of other kinds */
-    /* by its thread, read by anyone */
+    uint64_t finished;   /* by the state machine, of which workers were told */
+    int has_news;        /* for workers, of other kinds */
+    _Atomic int watches; /* something may happen that rings no bell; read by its thread */
+    /* by who has the lock, read by anyone */
     _Atomic int err;
     char sentence[512]; /* before `err` */
     /* by who stops it */
@@ -48,6 +59,28 @@ static int begin_sync(gwi_agent *agent, int seat, _Atomic uint32_t *done)
     return gwi_node_begin_sync(agent->node, seat);
 }
 
+static int take_access(gwi_agent *agent, gwi_order *order)
+{
+    gwi_node *node = agent->node;
+    gwi_access access = order->kind == GWI_ORDER_PULL   ? GWI_PULL
+                        : order->kind == GWI_ORDER_PUSH ? GWI_PUSH
+                                                        : GWI_ASSIGN_VALUES;
+    unsigned char *at = gwi_order_values(order);
+    size_t n_bytes = order->n_bytes - (size_t)(at - (unsigned char *)order);
+    gwi_part *parts = malloc((order->n_keys + 1) * sizeof *parts);
+
+    if (parts == NULL)
+        return gwi_fail(GW_ENOMEM, "an operation on %u keys", order->n_keys);
+    gwi_lent lent = {at, n_bytes};
+    for (uint32_t i = 0; i < order->n_keys; i++) {
+        parts[i] = (gwi_part){order->keys[i], at};
+        at += gwi_geometry_class(&agent->params->geometry, order->keys[i])->row_bytes;
+    }
+    int err = gwi_node_order(node, access, parts, order->n_keys, lent, &order->done);
+    free(parts);
+    return err;
+}
+
 static int take_order(gwi_agent *agent, int seat, gwi_order *order)
 {
     gwi_node *node = agent->node;
@@ -57,13 +90,9 @@ static int take_order(gwi_agent *agent, int seat, gwi_order *order)
     case GWI_ORDER_PULL:
     case GWI_ORDER_PUSH:
     case GWI_ORDER_SET:
-        return gwi_node_order(node, seat,
-                              order->kind == GWI_ORDER_PULL   ? GWI_PULL
-                              : order->kind == GWI_ORDER_PUSH ? GWI_PUSH
-                                                              : GWI_ASSIGN_VALUES,
-                              order->keys, order->n_keys, gwi_order_values(order), &order->done);
+        return take_access(agent, order);
     case GWI_ORDER_LOCALIZE:
-        return gwi_node_order_localize(node, seat, order->keys, order->n_keys, &order->done);
+        return gwi_node_order_localize(node, order->keys, order->n_keys, &order->done);
     case GWI_ORDER_SYNC:
         return begin_sync(agent, seat, &order->done);
     case GWI_ORDER_INTENT:
@@ -167,40 +196,150 @@ static void fail(gwi_agent *agent, int err)
     gwi_bell_ring_sleepers(&hall->bell);
 }
 
+/* Whatever there is to do now.  Returns 1 if there was anything, else 0. */
+static int take_turn(gwi_agent *agent)
+{
+    int busy = 0, err = atomic_load_explicit(&agent->err, memory_order_relaxed);
+
+    if (err < 0)
+        return err;
+    for (int s = 0; s < agent->params->n_seats; s++)
+        look_at_seat(agent, s);
+    err = take_orders(agent, &busy);
+    if (err >= 0)
+        err = gwi_node_step(agent->node, agent->params->world->fabric, gwi_now_ns());
+    busy |= err > 0;
+    end_syncs(agent);
+    tell_workers(agent);
+    if (err >= 0 && gwi_node_local(agent->node)->err < 0)
+        err = gwi_node_local(agent->node)->err;
+    atomic_store_explicit(&agent->watches, gwi_node_watches(agent->node), memory_order_relaxed);
+    if (err < 0)
+        fail(agent, err);
+    return err < 0 ? err : busy;
+}
+
+/* Changes and clocks ring no bell, so look again while there may be any. */
+static void sleep_a_while(gwi_agent *agent, gwi_waiter *waiter)
+{
+    gwi_fabric *f = agent->params->world->fabric;
+
+    if (!waiter->polls && atomic_load_explicit(&agent->watches, memory_order_relaxed)) {
+        waiter->polls = 1;
+        waiter->longest_ns = WATCH_NS;
+    }
+    if (gwi_waiter_pause(waiter) > 0 && f->ops->check(f) < 0) {
+        pthread_mutex_lock(&agent->lock);
+        if (atomic_load_explicit(&agent->err, memory_order_relaxed) == 0)
+            fail(agent, GW_EPEER);
+        pthread_mutex_unlock(&agent->lock);
+    }
+}
+
+static void begin_waiting(gwi_agent *agent, gwi_waiter *waiter)
+{
+    gwi_fabric *f = agent->params->world->fabric;
+
+    f->ops->waiter_init(f, agent->params->lane, waiter);
+    waiter->attendance = &agent->attendance;
+}
+
 static void *run(void *arg)
 {
     gwi_agent *agent = arg;
-    gwi_fabric *f = agent->params->world->fabric;
     gwi_waiter waiter;
-    int err = 0;
+    int busy = 0;
 
-    f->ops->waiter_init(f, agent->params->lane, &waiter);
-    while (err >= 0 && !atomic_load_explicit(&agent->stop, memory_order_relaxed)) {
-        int busy = 0;
-        for (int s = 0; s < agent->params->n_seats; s++)
-            look_at_seat(agent, s);
-        err = take_orders(agent, &busy);
-        if (err >= 0)
-            err = gwi_node_step(agent->node, f, gwi_now_ns());
-        busy |= err > 0;
-        end_syncs(agent);
-        tell_workers(agent);
-        if (err >= 0 && gwi_node_local(agent->node)->err < 0)
-            err = gwi_node_local(agent->node)->err;
-        if (busy) {
+    gwi_thread_sleep_sharply();
+    begin_waiting(agent, &waiter);
+    while (busy >= 0 && !atomic_load_explicit(&agent->stop, memory_order_relaxed)) {
+        busy = 0;
+        if (pthread_mutex_trylock(&agent->lock) == 0) {
+            busy = take_turn(agent);
+            pthread_mutex_unlock(&agent->lock);
+        }
+        if (busy > 0) {
             gwi_waiter_fini(&waiter);
-            f->ops->waiter_init(f, agent->params->lane, &waiter);
-        } else if (err >= 0) {
-            /* Changes and clocks ring no bell, so look again while there may be any. */
-            waiter.polls |= gwi_node_watches(agent->node);
-            if (gwi_waiter_pause(&waiter) > 0 && f->ops->check(f) < 0)
-                err = GW_EPEER;
+            begin_waiting(agent, &waiter);
+        } else if (busy == 0) {
+            sleep_a_while(agent, &waiter);
         }
     }
     gwi_waiter_fini(&waiter);
-    if (err < 0)
-        fail(agent, err);
     return NULL;
+}
+
+/* for workers of this process */
+
+static int help(gwi_agent *agent)
+{
+    if (pthread_mutex_trylock(&agent->lock) != 0)
+        return 0;
+    int busy = take_turn(agent);
+    pthread_mutex_unlock(&agent->lock);
+    return busy > 0;
+}
+
+int gwi_agent_attend(gwi_agent *agent, int (*is_over)(void *ctx), void *ctx)
+{
+    int64_t limit = gwi_deadline_ns(ATTEND_NS);
+    int over;
+
+    gwi_attend(&agent->attendance);
+    for (unsigned i = 1; !(over = is_over(ctx)); i++) {
+        if (help(agent))
+            continue;
+        gwi_cpu_relax();
+        if (i % LOOKS_PER_YIELD == 0) {
+            if (gwi_now_ns() >= limit)
+                break;
+            sched_yield();
+        }
+    }
+    gwi_attend_end(&agent->attendance);
+    help(agent); /* what has come just before the agent could be woken for it again */
+    return over;
+}
+
+int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts, size_t n,
+                     gwi_lent lent, _Atomic uint32_t *done)
+{
+    pthread_mutex_lock(&agent->lock);
+    int err = atomic_load_explicit(&agent->err, memory_order_relaxed);
+    if (err == 0) {
+        err = gwi_node_order(agent->node, access, parts, n, lent, done);
+        if (err < 0)
+            fail(agent, err);
+        else
+            take_turn(agent);
+    }
+    pthread_mutex_unlock(&agent->lock);
+    return gwi_agent_check(agent->params);
+}
+
+int gwi_agent_order(gwi_agent *agent, int seat, gwi_order *order)
+{
+    pthread_mutex_lock(&agent->lock);
+    int err = atomic_load_explicit(&agent->err, memory_order_relaxed);
+    if (err == 0) {
+        look_at_seat(agent, seat);
+        err = take_order(agent, seat, order);
+        if (err < 0)
+            fail(agent, err);
+        else
+            take_turn(agent);
+    }
+    pthread_mutex_unlock(&agent->lock);
+    return gwi_agent_check(agent->params);
+}
+
+void gwi_agent_forget(gwi_agent *agent, _Atomic uint32_t *done, int for_good)
+{
+    static _Atomic uint32_t nobody;
+
+    pthread_mutex_lock(&agent->lock);
+    gwi_node_forget(agent->node, done, for_good ? &nobody : done);
+    pthread_mutex_unlock(&agent->lock);
 }
 
 /* starting and stopping */
@@ -235,6 +374,8 @@ int gwi_agent_start(gw_params *params, gwi_technique technique)
         return gwi_fail(GW_ENOMEM, "an agent");
     agent->params = params;
     agent->channel = f->place.local_rank;
+    pthread_mutex_init(&agent->lock, NULL);
+    gwi_attendance_init(&agent->attendance);
     err = find_peers(agent);
     if (err < 0)
         goto free_agent;
@@ -262,6 +403,8 @@ int gwi_agent_start(gw_params *params, gwi_technique technique)
     return 0;
 
 free_agent:
+    pthread_mutex_destroy(&agent->lock);
+    gwi_attendance_fini(&agent->attendance);
     gwi_node_free(agent->node);
     free(agent->ranks);
     free(agent->nodes_of);
@@ -283,6 +426,8 @@ void gwi_agent_stop(gwi_agent *agent)
         free(agent->syncs);
         agent->syncs = next;
     }
+    pthread_mutex_destroy(&agent->lock);
+    gwi_attendance_fini(&agent->attendance);
     gwi_node_free(agent->node);
     free(agent->ranks);
     free(agent->nodes_of);

@@ -22,4 +22,19 @@ void gwi_agent_stop(gwi_agent *agent);
 /* 0, or the error that ended an agent of this node. */
 int gwi_agent_check(const gw_params *params);
 
+/* For workers of the agent's process.  Each returns what gwi_agent_check() does. */
+
+/* Begin an operation: as gwi_node_order(). */
+int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts, size_t n,
+                     gwi_lent lent, _Atomic uint32_t *done);
+
+/* Take an order without vectors. */
+int gwi_agent_order(gwi_agent *agent, int seat, gwi_order *order);
+
+/* The memory of an operation is no longer lent; `for_good`: neither is `done`. */
+void gwi_agent_forget(gwi_agent *agent, _Atomic uint32_t *done, int for_good);
+
+/* Do its work for a while, until `is_over` says that it is enough.  Returns whether it did. */
+int gwi_agent_attend(gwi_agent *agent, int (*is_over)(void *ctx), void *ctx);
+
 #endif

@@ -1,6 +1,6 @@
 /* engine.h - what the parts of a node share.
  *
- *   node.c     workers' operations, and the line in which they wait
+ *   node.c     workers' operations
  *   owner.c    what the owner of a key does, and its home
  *   holder.c   what a node does for its replicas, and to get keys
  *   rounds.c   telling owners and refreshing replicas
@@ -27,13 +27,16 @@ extern int gwi_mutant;
 
 /* An operation that is not done at once, and how many of its keys are left. */
 typedef struct gwi_pending {
-    struct gwi_pending *next;
+    struct gwi_pending *next; /* of the same worker; or of those that are free */
     int64_t seq;
     size_t left;
+    uint32_t id;           /* in node->pendings: answers bear it */
+    unsigned char *values; /* lent; NULL: what comes is not wanted any more */
+    size_t values_bytes;
     _Atomic uint32_t *done; /* set to 1 when none are left; NULL: somebody asks */
 } gwi_pending;
 
-/* One key of an operation, in line. */
+/* One key of an operation, which waits. */
 typedef struct gwi_op_in_line {
     struct gwi_op_in_line *next;
     gwi_access access;
@@ -72,12 +75,10 @@ typedef struct gwi_told {
 /* What a node remembers of a key while something is going on with it. */
 typedef struct gwi_item {
     int64_t key;
-    /* workers' operations that cannot be done in place, and those of them that are asked of
-     * the owner.  At most one ASK, or one TELL that drops, is under way: so whatever the
-     * key does meanwhile, our operations on it arrive in order. */
+    /* of a replica that has ended, until the owner answers; and workers' operations, which
+     * must not overtake it, in line */
+    gwi_told last_word;
     gwi_op_in_line *first, *last;
-    gwi_op_in_line *asked_ops;
-    gwi_told last_word; /* of a replica that has ended, until the owner answers */
     /* those who wait for the key to come here */
     struct gwi_arrival {
         struct gwi_arrival *next;
@@ -102,6 +103,7 @@ typedef struct gwi_item {
     int due, later;  /* in the lists of those whose holders must hear something */
     /* for the key's next stay here */
     gwi_parked *parked, *last_parked;
+    struct gwi_item *next_free;
 } gwi_item;
 
 typedef struct gwi_sync {
@@ -134,6 +136,7 @@ typedef struct gwi_link {
     int listed;            /* among those with something to send */
     struct gwi_link *next; /* there */
     gwi_frame collecting, sending;
+    int n_notes;      /* in `collecting` */
     gwi_outgoing out; /* of `sending` */
     int under_way;
     gwi_frame coming; /* the message that comes in, in pieces */
@@ -165,14 +168,22 @@ struct gwi_node {
     void *memory; /* mapped: what nobody has touched is not there */
     size_t memory_bytes;
     gwi_local local;
-    gwi_hash items;              /* key -> gwi_item * */
+    gwi_hash items;         /* key -> gwi_item * */
+    gwi_item *free_items;   /* to be used again; a list by `next_free` */
+    size_t n_last_words;    /* items that have one */
+    gwi_pending **pendings; /* [n_pendings], by id; each is used again */
+    uint32_t n_pendings;
+    gwi_pending *free_pendings;
     gwi_place_of_key *directory; /* [key / nodes] */
-    gwi_place_seen *cache;
-    size_t cache_n;
+    gwi_place_seen *cache;       /* of keys that are not at home */
+    size_t cache_n;              /* a power of two */
     gwi_node_worker *workers;
-    gwi_hash links; /* node -> gwi_link * */
+    gwi_hash links;      /* node -> gwi_link * */
+    gwi_link *last_link; /* that was looked up; NULL: none */
     gwi_link *first_to_send, *last_to_send;
-    gwi_frame to_self; /* what we say to ourselves */
+    gwi_frame to_self;  /* what we say to ourselves */
+    gwi_frame spare[4]; /* empty, to be filled again */
+    gwi_fabric *fabric; /* of the last step; NULL: none yet */
     /* keys whose holders must hear something: in the next round; when their patience ends */
     gwi_keys_noted due, later;
     int64_t patience_ns, next_later_ns;
@@ -203,16 +214,19 @@ size_t gwi_row_bytes(const gwi_node *node, int64_t key);
 /* post.c */
 void gwi_send(gwi_node *node, int to, gwi_note *note, const void *part, size_t part_bytes,
               const void *part2, size_t part2_bytes);
+
+/* The same, with a payload that is yet to be written to where this says; NULL: no memory. */
+void *gwi_send_room(gwi_node *node, int to, gwi_note *note, size_t n_bytes);
 int gwi_post_step(gwi_node *node, gwi_fabric *fabric);
 int gwi_post_is_idle(const gwi_node *node);
 size_t gwi_post_bytes(const gwi_node *node);
 void gwi_post_give_up(gwi_node *node, gwi_fabric *fabric); /* what is half sent */
 void gwi_post_fini(gwi_node *node);
 
-/* node.c: the line */
-int gwi_is_asking(const gwi_item *item);
-void gwi_line_move(gwi_node *node, gwi_item *item); /* do or ask what can be done or asked */
-void gwi_act_due(gwi_node *node, int worker);       /* on intents that begin or end by now */
+/* node.c */
+void gwi_line_move(gwi_node *node, gwi_item *item); /* do or ask what waited */
+gwi_pending *gwi_pending_of(const gwi_node *node, uint64_t number, size_t *ret_offset);
+void gwi_act_due(gwi_node *node, int worker); /* on intents that begin or end by now */
 void gwi_take_answer(gwi_node *node, const gwi_note *note, const unsigned char *payload);
 void gwi_arrived_here(gwi_node *node, gwi_item *item);
 void gwi_handle(gwi_node *node, int from, gwi_note *note, const unsigned char *payload);
@@ -255,6 +269,11 @@ void gwi_take_release(gwi_node *node, const gwi_note *note);
 
 /* the location cache */
 void gwi_cache_note(gwi_node *node, int64_t key, int owner);
-int gwi_cache_look(const gwi_node *node, int64_t key); /* -1: not known */
+int gwi_cache_look(const gwi_node *node, int64_t key); /* the home if nothing else is known */
+
+static inline gwi_place_seen *gwi_cache_place(const gwi_node *node, int64_t key)
+{
+    return &node->cache[(size_t)key & (node->cache_n - 1)];
+}
 
 #endif

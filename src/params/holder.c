@@ -58,9 +58,9 @@ static void drop(gwi_node *node, gwi_item *item)
         change = GWI_NO_CHANGE; /* dropped before its flush */
     note.seq = ++item->seq;
     item->last_word = (gwi_told){values, change, item->term, item->seq};
+    node->n_last_words++;
     note.flags |= change == GWI_ADD ? GWI_NOTE_ADDS : change == GWI_ASSIGN ? GWI_NOTE_ASSIGNS : 0;
     gwi_request(node, &note, values, change == GWI_NO_CHANGE ? 0 : n_bytes);
-    gwi_line_move(node, item);
 }
 
 void gwi_reconsider(gwi_node *node, gwi_item *item)
@@ -71,7 +71,7 @@ void gwi_reconsider(gwi_node *node, gwi_item *item)
         if (item->n_holders > 0 && !item->moving)
             gwi_settle(node, item);
     } else if (state == GWI_REPLICA) {
-        if (item->want == 0 && item->told.values == NULL && !gwi_is_asking(item))
+        if (item->want == 0 && item->told.values == NULL && item->last_word.values == NULL)
             drop(node, item);
     } else if (item->want > 0 && !item->asked && item->last_word.values == NULL) {
         ask_for(node, item);
@@ -176,6 +176,7 @@ void gwi_take_dropped(gwi_node *node, const gwi_note *note)
         return;
     free(item->last_word.values);
     item->last_word.values = NULL;
+    node->n_last_words--;
     gwi_line_move(node, item);
     gwi_reconsider(node, item);
     gwi_item_forget(node, item);
@@ -204,7 +205,7 @@ void gwi_tell(gwi_node *node, gwi_item *item)
     }
     note.seq = ++item->seq;
     item->told = (gwi_told){values, change, item->term, item->seq};
-    note.flags = change == GWI_ADD ? GWI_NOTE_ADDS : GWI_NOTE_ASSIGNS;
+    note.flags = change == GWI_ADD || GWI_MUTANT(20) ? GWI_NOTE_ADDS : GWI_NOTE_ASSIGNS;
     gwi_request(node, &note, values, n_bytes);
     node->stats.tells++;
 }

@@ -177,15 +177,10 @@ static void displace(struct key *k)
 
 /* workers */
 
-static int in_line(const struct key *k)
-{
-    return gwi_word_state(k->word) == GWI_ABSENT || k->word & GWI_WORD_DETOUR;
-}
-
 int gwi_local_pull(gwi_local *local, int64_t key, void *to)
 {
     struct key k = latch(local, key);
-    int here = !in_line(&k);
+    int here = gwi_word_state(k.word) != GWI_ABSENT;
 
     if (here)
         gwi_row_read(to, value_of(&k), k.row_bytes);
@@ -216,7 +211,7 @@ static void apply(struct key *k, int64_t key, gwi_change change, const void *fro
 int gwi_local_change(gwi_local *local, int64_t key, gwi_change change, const void *from)
 {
     struct key k = latch(local, key);
-    int here = !in_line(&k);
+    int here = gwi_word_state(k.word) != GWI_ABSENT;
 
     if (here) {
         apply(&k, key, change, from);

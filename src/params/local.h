@@ -17,6 +17,8 @@
 #include "params/marks.h"
 #include "params/store.h"
 
+#define GWI_LOCAL_FETCH 512 /* bytes of a vector that are fetched ahead */
+
 /* A view.  Workers and agents have one each, copied from their process's. */
 typedef struct gwi_local {
     gwi_store store;
@@ -39,17 +41,35 @@ int gwi_local_init(gwi_local *local, const gwi_geometry *geometry, gwi_share sha
 int gwi_local_attach(gwi_local *local, const gwi_geometry *geometry, void *memory);
 void gwi_local_fini(gwi_local *local);
 
-/* For workers.  Returns 1 if it is done, 0 if it cannot be done here and now: the vector is
- * elsewhere, or operations on it wait in line. */
+/* For workers.  Returns 1 if it is done, 0 if the vector is elsewhere. */
 int gwi_local_pull(gwi_local *local, int64_t key, void *to);
 int gwi_local_change(gwi_local *local, int64_t key, gwi_change change, const void *from);
 
-/* For the node itself, which empties the line.  The vector is here. */
+/* For the node itself.  The vector is here. */
 void gwi_local_read(gwi_local *local, int64_t key, void *to);
 void gwi_local_apply(gwi_local *local, int64_t key, gwi_change change, const void *from);
 
 /* The same for an owned vector, without a mark: the caller knows who has to hear of it. */
 void gwi_local_apply_unmarked(gwi_local *local, int64_t key, gwi_change change, const void *from);
+
+/* Fetch what is to be looked at soon: the word, and when that is there, the vector. */
+GWI_INLINE void gwi_local_fetch_word(const gwi_local *local, int64_t key)
+{
+    __builtin_prefetch(&local->store.words[key]);
+}
+
+GWI_INLINE void gwi_local_fetch_vector(const gwi_local *local, int64_t key)
+{
+    uint64_t word = atomic_load_explicit(&local->store.words[key], memory_order_relaxed);
+    unsigned class = local->store.class_of == NULL ? 0 : local->store.class_of[key];
+    const gwi_slab *slab = gwi_word_state(word) == GWI_REPLICA ? &local->pairs[class]
+                                                               : &local->store.slabs[class];
+    const unsigned char *at = gwi_slab_block(slab, gwi_word_slot(word));
+
+    for (size_t i = 0; i < slab->block_bytes && i < GWI_LOCAL_FETCH; i += GWI_LINE)
+        if (gwi_word_state(word) != GWI_ABSENT)
+            __builtin_prefetch(at + i);
+}
 
 /* What the node does with the place of a vector.  All keep the flags but those named. */
 

@@ -1,4 +1,4 @@
-/* node.c - a node as its workers see it: operations, the line, intents. */
+/* node.c - a node as its workers see it: operations, intents. */
 #include "params/engine.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #define MOST_PATIENCE_NS (100.0 * GWI_MS)
+#define AHEAD 8 /* keys ahead of which something is fetched */
 
 #ifdef GWI_MUTANTS
 int gwi_mutant;
@@ -22,8 +23,10 @@ static int make_parts(gwi_node *node, const gwi_node_options *opt)
 
     for (uint32_t c = 0; c < g->n_classes; c++)
         longest = g->classes[c].row_bytes > longest ? g->classes[c].row_bytes : longest;
-    node->cache_n = opt->cache_keys > 0 ? (size_t)opt->cache_keys : 65536;
-    node->cache_n = node->cache_n < (size_t)g->n_keys ? node->cache_n : (size_t)g->n_keys;
+    node->cache_n = 1;
+    while (2 * node->cache_n <= (size_t)(opt->cache_keys > 0 ? opt->cache_keys : 65536) &&
+           node->cache_n < (size_t)g->n_keys)
+        node->cache_n *= 2;
     node->memory_bytes = opt->local == NULL ? gwi_local_bytes(g) : 0;
     if (opt->local == NULL)
         node->memory = mmap(NULL, node->memory_bytes, PROT_READ | PROT_WRITE,
@@ -88,10 +91,10 @@ static void free_line(gwi_op_in_line *op)
     }
 }
 
-static void free_item(gwi_item *item)
+/* What it owns; the item itself can be used again. */
+static void empty_item(gwi_item *item)
 {
     free_line(item->first);
-    free_line(item->asked_ops);
     while (item->arrivals != NULL) {
         struct gwi_arrival *next = item->arrivals->next;
         free(item->arrivals);
@@ -105,16 +108,10 @@ static void free_item(gwi_item *item)
     free(item->told.values);
     free(item->last_word.values);
     free(item->holders);
-    free(item);
 }
 
 static void free_worker(gwi_node_worker *worker)
 {
-    while (worker->pending != NULL) {
-        gwi_pending *next = worker->pending->next;
-        free(worker->pending);
-        worker->pending = next;
-    }
     gwi_intents_fini(&worker->intents);
     free(worker->sync.points);
 }
@@ -131,9 +128,20 @@ void gwi_node_free(gwi_node *node)
     if (node == NULL)
         return;
     gwi_hash_cursor cursor = gwi_hash_start(&node->items);
-    while (gwi_hash_next(&node->items, &cursor, &key, &value))
-        free_item((gwi_item *)(uintptr_t)value);
+    while (gwi_hash_next(&node->items, &cursor, &key, &value)) {
+        gwi_item *item = (gwi_item *)(uintptr_t)value;
+        empty_item(item);
+        free(item);
+    }
     gwi_hash_fini(&node->items);
+    while (node->free_items != NULL) {
+        gwi_item *next = node->free_items->next_free;
+        free(node->free_items);
+        node->free_items = next;
+    }
+    for (uint32_t i = 0; i < node->n_pendings; i++)
+        free(node->pendings[i]);
+    free(node->pendings);
     for (int w = 0; w < node->workers_n && node->workers != NULL; w++)
         free_worker(&node->workers[w]);
     gwi_post_fini(node);
@@ -173,23 +181,27 @@ gwi_item *gwi_item_get(gwi_node *node, int64_t key)
 
     if (item != NULL)
         return item;
-    item = calloc(1, sizeof *item);
+    item = node->free_items;
+    if (item != NULL)
+        node->free_items = item->next_free;
+    else
+        item = malloc(sizeof *item);
+    if (item != NULL)
+        *item = (gwi_item){.key = key};
     if (item == NULL || gwi_hash_put(&node->items, (uint64_t)key, (uint64_t)(uintptr_t)item) < 0) {
         free(item);
         gwi_fail_node(node,
                       gwi_fail(GW_ENOMEM, "what there is to remember of key %lld", (long long)key));
         return NULL;
     }
-    item->key = key;
     return item;
 }
 
 static int is_quiet(const gwi_item *item)
 {
-    return item->first == NULL && item->asked_ops == NULL && item->last_word.values == NULL &&
-           item->arrivals == NULL && item->want == 0 && !item->asked && item->told.values == NULL &&
-           item->n_holders == 0 && !item->moving && !item->due && !item->later &&
-           item->parked == NULL;
+    return item->first == NULL && item->last_word.values == NULL && item->arrivals == NULL &&
+           item->want == 0 && !item->asked && item->told.values == NULL && item->n_holders == 0 &&
+           !item->moving && !item->due && !item->later && item->parked == NULL;
 }
 
 void gwi_item_forget(gwi_node *node, gwi_item *item)
@@ -201,7 +213,9 @@ void gwi_item_forget(gwi_node *node, gwi_item *item)
     if (!is_quiet(item) || state == GWI_REPLICA)
         return;
     gwi_hash_remove(&node->items, (uint64_t)item->key, NULL);
-    free_item(item);
+    empty_item(item);
+    item->next_free = node->free_items;
+    node->free_items = item;
 }
 
 size_t gwi_row_bytes(const gwi_node *node, int64_t key)
@@ -213,30 +227,81 @@ size_t gwi_row_bytes(const gwi_node *node, int64_t key)
 
 void gwi_cache_note(gwi_node *node, int64_t key, int owner)
 {
-    node->cache[(size_t)key % node->cache_n] = (gwi_place_seen){key + 1, owner};
+    gwi_place_seen *place = gwi_cache_place(node, key);
+
+    if (owner != (int)(key % node->nodes))
+        *place = (gwi_place_seen){key + 1, owner};
+    else if (place->key_1 == key + 1)
+        place->key_1 = 0; /* it is at home again, where others are asked for anyway */
 }
 
 int gwi_cache_look(const gwi_node *node, int64_t key)
 {
-    const gwi_place_seen *seen = &node->cache[(size_t)key % node->cache_n];
+    const gwi_place_seen *seen = gwi_cache_place(node, key);
 
-    return seen->key_1 == key + 1 && seen->owner != node->id ? seen->owner : -1;
+    return seen->key_1 == key + 1 && seen->owner != node->id ? seen->owner
+                                                             : (int)(key % node->nodes);
 }
 
 /* operations that are not done at once */
 
-static gwi_pending *new_pending(gwi_node *node, gwi_node_worker *worker)
-{
-    gwi_pending *pending = calloc(1, sizeof *pending);
+#define OFFSET_BITS                                                              \
+    40 /* of the number that an ASK and its ANSWER bear: id, place in the values \
+        */
 
-    if (pending == NULL) {
+static int more_pendings(gwi_node *node)
+{
+    uint32_t n = node->n_pendings == 0 ? 16 : 2 * node->n_pendings;
+    gwi_pending **grown = realloc(node->pendings, n * sizeof(gwi_pending *));
+
+    if (grown == NULL)
+        return 0;
+    node->pendings = grown;
+    for (; node->n_pendings < n; node->n_pendings++) {
+        gwi_pending *p = calloc(1, sizeof *p);
+        if (p == NULL)
+            return node->free_pendings != NULL;
+        p->id = node->n_pendings;
+        p->next = node->free_pendings;
+        node->free_pendings = node->pendings[p->id] = p;
+    }
+    return 1;
+}
+
+static gwi_pending *new_pending(gwi_node *node, unsigned char *values, size_t values_bytes)
+{
+    if (node->free_pendings == NULL && !more_pendings(node)) {
         gwi_fail_node(node, gwi_fail(GW_ENOMEM, "an operation"));
         return NULL;
     }
+    gwi_pending *pending = node->free_pendings;
+    node->free_pendings = pending->next;
+    *pending = (gwi_pending){.id = pending->id, .values = values, .values_bytes = values_bytes};
+    return pending;
+}
+
+static void free_pending(gwi_node *node, gwi_pending *pending)
+{
+    pending->left = 0;
+    pending->next = node->free_pendings;
+    node->free_pendings = pending;
+}
+
+/* For who asks by number whether it is done. */
+static void list_pending(gwi_node_worker *worker, gwi_pending *pending)
+{
     pending->seq = worker->next_seq++;
     pending->next = worker->pending;
     worker->pending = pending;
-    return pending;
+}
+
+/* NULL: there is no such operation. */
+gwi_pending *gwi_pending_of(const gwi_node *node, uint64_t number, size_t *ret_offset)
+{
+    uint64_t id = number >> OFFSET_BITS;
+
+    *ret_offset = (size_t)(number & ((UINT64_C(1) << OFFSET_BITS) - 1));
+    return id < node->n_pendings && node->pendings[id]->left > 0 ? node->pendings[id] : NULL;
 }
 
 /* One key of it is done. */
@@ -246,17 +311,17 @@ static void finish_one(gwi_node *node, gwi_pending *pending)
         return;
     /* All that was read is seen by who sees this. */
     atomic_store_explicit(pending->done, 1, memory_order_seq_cst);
-    pending->done = NULL;
+    free_pending(node, pending);
     node->n_finished++;
 }
 
-static void collect_done(gwi_node_worker *worker)
+static void collect_done(gwi_node *node, gwi_node_worker *worker)
 {
     for (gwi_pending **link = &worker->pending; *link != NULL;) {
         gwi_pending *pending = *link;
         if (pending->left == 0) {
             *link = pending->next;
-            free(pending);
+            free_pending(node, pending);
         } else {
             link = &pending->next;
         }
@@ -271,116 +336,52 @@ int gwi_node_is_done(const gwi_node *node, int worker, int64_t seq)
     return 1;
 }
 
-/* the line */
-
-int gwi_is_asking(const gwi_item *item)
+void gwi_node_forget(gwi_node *node, const _Atomic uint32_t *done, _Atomic uint32_t *done_instead)
 {
-    return item->asked_ops != NULL || item->last_word.values != NULL;
-}
-
-/* Workers stay in line while anybody is in it: so operations keep their order. */
-static void set_detour(gwi_node *node, gwi_item *item)
-{
-    gwi_local_flag(&node->local, item->key, GWI_WORD_DETOUR,
-                   (item->first != NULL || gwi_is_asking(item)) && !GWI_MUTANT(1));
-}
-
-static void do_here(gwi_node *node, int64_t key, gwi_op_in_line *op)
-{
-    if (op->access == GWI_PULL)
-        gwi_local_read(&node->local, key, op->values);
-    else
-        gwi_local_apply(&node->local, key, op->access == GWI_PUSH ? GWI_ADD : GWI_ASSIGN,
-                        op->values);
-    finish_one(node, op->pending);
-    free(op);
-}
-
-static gwi_op_in_line *step_out(gwi_item *item)
-{
-    gwi_op_in_line *op = item->first;
-
-    item->first = op->next;
-    if (item->first == NULL)
-        item->last = NULL;
-    op->next = NULL;
-    return op;
-}
-
-/* Changes are put together, and all reads behind them get the same value; a change behind a
- * read waits for the next time. */
-static void ask(gwi_node *node, gwi_item *item)
-{
-    size_t n_bytes = gwi_row_bytes(node, item->key);
-    gwi_op_in_line **link = &item->asked_ops;
-    gwi_change change = GWI_NO_CHANGE;
-    gwi_note note = {.kind = GWI_NOTE_ASK, .node = node->id, .key = item->key};
-
-    memset(node->scratch, 0, n_bytes);
-    while (item->first != NULL &&
-           !(note.flags & GWI_NOTE_READS && item->first->access != GWI_PULL)) {
-        gwi_op_in_line *op = step_out(item);
-        *link = op;
-        link = &op->next;
-        if (op->access == GWI_PULL) {
-            note.flags |= GWI_NOTE_READS;
-            continue;
+    for (uint32_t i = 0; i < node->n_pendings; i++)
+        if (node->pendings[i]->left > 0 && node->pendings[i]->done == done) {
+            node->pendings[i]->values = NULL;
+            node->pendings[i]->done = done_instead;
         }
-        gwi_change how = op->access == GWI_PUSH ? GWI_ADD : GWI_ASSIGN;
-        gwi_change_value(&node->local, item->key, node->scratch, how, op->values);
-        change = change == GWI_ASSIGN && !GWI_MUTANT(20) ? GWI_ASSIGN : how;
-    }
-    note.flags |= change == GWI_ADD ? GWI_NOTE_ADDS : change == GWI_ASSIGN ? GWI_NOTE_ASSIGNS : 0;
-    gwi_request(node, &note, node->scratch, change == GWI_NO_CHANGE ? 0 : n_bytes);
 }
 
-void gwi_line_move(gwi_node *node, gwi_item *item)
-{
-    int here = gwi_local_state(&node->local, item->key) != GWI_ABSENT;
+/* access */
 
-    if (!gwi_is_asking(item)) {
-        while (here && item->first != NULL)
-            do_here(node, item->key, step_out(item));
-        if (item->first != NULL)
-            ask(node, item);
-    }
-    set_detour(node, item);
+static gwi_change change_by(gwi_access access)
+{
+    return access == GWI_PULL ? GWI_NO_CHANGE : access == GWI_PUSH ? GWI_ADD : GWI_ASSIGN;
 }
 
-void gwi_take_answer(gwi_node *node, const gwi_note *note, const unsigned char *payload)
+static int do_here(gwi_node *node, gwi_access access, int64_t key, void *values)
 {
-    gwi_item *item = gwi_item_find(node, note->key);
-    size_t n_bytes = gwi_row_bytes(node, note->key);
-
-    assert(item != NULL && item->asked_ops != NULL);
-    while (item->asked_ops != NULL) {
-        gwi_op_in_line *op = item->asked_ops;
-        item->asked_ops = op->next;
-        if (op->access == GWI_PULL)
-            memcpy(op->values, payload, n_bytes);
-        finish_one(node, op->pending);
-        free(op);
-    }
-    gwi_line_move(node, item);
-    if (gwi_local_state(&node->local, item->key) == GWI_REPLICA)
-        gwi_reconsider(node, item);
-    gwi_item_forget(node, item);
+    return access == GWI_PULL ? gwi_local_pull(&node->local, key, values)
+                              : gwi_local_change(&node->local, key, change_by(access), values);
 }
 
-static int stand_in_line(gwi_node *node, gwi_node_worker *worker, gwi_pending **pending,
-                         gwi_access access, int64_t key, void *values)
+static void ask(gwi_node *node, gwi_access access, int64_t key, unsigned char *values,
+                const gwi_pending *pending)
 {
-    gwi_item *item = gwi_item_get(node, key);
-    gwi_op_in_line *op = calloc(1, sizeof *op);
+    gwi_note note = {.kind = GWI_NOTE_ASK,
+                     .flags = access == GWI_PULL   ? GWI_NOTE_READS
+                              : access == GWI_PUSH ? GWI_NOTE_ADDS
+                                                   : GWI_NOTE_ASSIGNS,
+                     .node = node->id,
+                     .key = key,
+                     .number = (uint64_t)pending->id << OFFSET_BITS |
+                               (uint64_t)(values - pending->values)};
 
-    if (*pending == NULL)
-        *pending = new_pending(node, worker);
-    if (item == NULL || op == NULL || *pending == NULL) {
-        free(op);
-        return gwi_fail_node(node, gwi_fail(GW_ENOMEM, "an operation on key %lld", (long long)key));
-    }
-    *op = (gwi_op_in_line){.access = access, .values = values, .pending = *pending};
-    (*pending)->left++;
+    gwi_request(node, &note, values, access == GWI_PULL ? 0 : gwi_row_bytes(node, key));
+}
+
+static int stand_in_line(gwi_node *node, gwi_item *item, gwi_access access, void *values,
+                         gwi_pending *pending)
+{
+    gwi_op_in_line *op = malloc(sizeof *op);
+
+    if (op == NULL)
+        return gwi_fail_node(node,
+                             gwi_fail(GW_ENOMEM, "an operation on key %lld", (long long)item->key));
+    *op = (gwi_op_in_line){.access = access, .values = values, .pending = pending};
     if (item->last != NULL)
         item->last->next = op;
     else
@@ -389,33 +390,80 @@ static int stand_in_line(gwi_node *node, gwi_node_worker *worker, gwi_pending **
     return 0;
 }
 
+/* Begin what cannot be done here.  Nothing may overtake the last word of a replica: so workers
+ * see what they wrote there. */
+static void begin_one(gwi_node *node, gwi_access access, int64_t key, unsigned char *values,
+                      gwi_pending *pending)
+{
+    gwi_item *item = node->n_last_words == 0 || GWI_MUTANT(1) ? NULL : gwi_item_find(node, key);
+
+    pending->left++;
+    if (item != NULL && item->last_word.values != NULL)
+        stand_in_line(node, item, access, values, pending);
+    else
+        ask(node, access, key, values, pending);
+}
+
+void gwi_line_move(gwi_node *node, gwi_item *item)
+{
+    int here = gwi_local_state(&node->local, item->key) != GWI_ABSENT;
+
+    while (item->first != NULL && (here || item->last_word.values == NULL)) {
+        gwi_op_in_line *op = item->first;
+        item->first = op->next;
+        if (item->first == NULL)
+            item->last = NULL;
+        if (op->pending->values == NULL || do_here(node, op->access, item->key, op->values))
+            finish_one(node, op->pending);
+        else
+            ask(node, op->access, item->key, op->values, op->pending);
+        free(op);
+    }
+}
+
+void gwi_take_answer(gwi_node *node, const gwi_note *note, const unsigned char *payload)
+{
+    size_t offset;
+    gwi_pending *pending = gwi_pending_of(node, note->number, &offset);
+
+    if (note->flags & GWI_NOTE_READS && pending->values != NULL)
+        memcpy(pending->values + offset, payload, note->n_bytes);
+    finish_one(node, pending);
+}
+
 int gwi_node_access(gwi_node *node, int worker, gwi_access access, const int64_t *keys, size_t n,
                     void *values, int64_t *ret_seq)
 {
     gwi_node_worker *w = &node->workers[worker];
     unsigned char *at = values;
-    gwi_pending *pending = NULL;
+    size_t values_bytes = 0;
 
-    collect_done(w);
+    for (size_t i = 0; i < n; i++)
+        values_bytes += gwi_row_bytes(node, keys[i]);
+    collect_done(node, w);
+    gwi_pending *pending = new_pending(node, values, values_bytes);
     for (size_t i = 0; i < n && node->err == 0; at += gwi_row_bytes(node, keys[i++])) {
-        int done = access == GWI_PULL
-                       ? gwi_local_pull(&node->local, keys[i], at)
-                       : gwi_local_change(&node->local, keys[i],
-                                          access == GWI_PUSH ? GWI_ADD : GWI_ASSIGN, at);
+        int done = do_here(node, access, keys[i], at);
         node->stats.accesses++;
         node->stats.local += (uint64_t)done;
-        if (!done && stand_in_line(node, w, &pending, access, keys[i], at) == 0)
-            gwi_line_move(node, gwi_item_find(node, keys[i]));
+        if (!done)
+            begin_one(node, access, keys[i], at, pending);
     }
-    *ret_seq = pending == NULL || pending->left == 0 ? -1 : pending->seq;
+    if (node->err == 0 && pending->left > 0) {
+        list_pending(w, pending);
+        *ret_seq = pending->seq;
+    } else if (pending != NULL) {
+        free_pending(node, pending);
+        *ret_seq = -1;
+    }
     return node->err;
 }
 
 /* A pending operation with one key too many, which keeps it from being done too early. */
-static gwi_pending *begin_order(gwi_node *node, gwi_node_worker *w, _Atomic uint32_t *done)
+static gwi_pending *begin_order(gwi_node *node, gwi_lent lent, _Atomic uint32_t *done)
 {
-    collect_done(w);
-    gwi_pending *pending = new_pending(node, w);
+    gwi_pending *pending = new_pending(node, lent.values, lent.n_bytes);
+
     if (pending != NULL) {
         pending->left = 1;
         pending->done = done;
@@ -423,18 +471,20 @@ static gwi_pending *begin_order(gwi_node *node, gwi_node_worker *w, _Atomic uint
     return pending;
 }
 
-int gwi_node_order(gwi_node *node, int worker, gwi_access access, const int64_t *keys, size_t n,
-                   void *values, _Atomic uint32_t *done)
+int gwi_node_order(gwi_node *node, gwi_access access, const gwi_part *parts, size_t n,
+                   gwi_lent lent, _Atomic uint32_t *done)
 {
-    gwi_node_worker *w = &node->workers[worker];
-    gwi_pending *pending = begin_order(node, w, done);
-    unsigned char *at = values;
+    gwi_pending *pending = begin_order(node, lent, done);
 
-    for (size_t i = 0; i < n && node->err == 0; at += gwi_row_bytes(node, keys[i++]))
-        if (stand_in_line(node, w, &pending, access, keys[i], at) == 0) {
-            gwi_line_move(node, gwi_item_find(node, keys[i]));
-            gwi_item_forget(node, gwi_item_find(node, keys[i]));
+    for (size_t i = 0; i < n && node->err == 0; i++) {
+        if (i + AHEAD < n) {
+            gwi_local_fetch_word(&node->local, parts[i + AHEAD].key);
+            __builtin_prefetch(gwi_cache_place(node, parts[i + AHEAD].key));
         }
+        if (gwi_local_state(&node->local, parts[i].key) == GWI_ABSENT ||
+            !do_here(node, access, parts[i].key, parts[i].values))
+            begin_one(node, access, parts[i].key, parts[i].values, pending);
+    }
     if (node->err == 0)
         finish_one(node, pending);
     return node->err;
@@ -452,47 +502,56 @@ void gwi_arrived_here(gwi_node *node, gwi_item *item)
     }
 }
 
-static int await_arrival(gwi_node *node, gwi_node_worker *w, gwi_pending **pending, int64_t key)
+static int await_arrival(gwi_node *node, gwi_pending *pending, int64_t key)
 {
     gwi_item *item = gwi_item_get(node, key);
-    struct gwi_arrival *arrival = calloc(1, sizeof *arrival);
+    struct gwi_arrival *arrival = malloc(sizeof *arrival);
 
-    if (*pending == NULL)
-        *pending = new_pending(node, w);
-    if (item == NULL || arrival == NULL || *pending == NULL) {
+    if (item == NULL || arrival == NULL) {
         free(arrival);
         return gwi_fail_node(node, gwi_fail(GW_ENOMEM, "moving key %lld", (long long)key));
     }
     gwi_note note = {.kind = GWI_NOTE_LOCALIZE, .node = node->id, .key = key};
     if (item->arrivals == NULL)
         gwi_send(node, (int)(key % node->nodes), &note, NULL, 0, NULL, 0);
-    *arrival = (struct gwi_arrival){item->arrivals, *pending};
+    *arrival = (struct gwi_arrival){item->arrivals, pending};
     item->arrivals = arrival;
-    (*pending)->left++;
+    pending->left++;
     return 0;
+}
+
+static void bring_here(gwi_node *node, gwi_pending *pending, const int64_t *keys, size_t n)
+{
+    for (size_t i = 0; i < n && node->err == 0; i++) {
+        if (i + AHEAD < n)
+            gwi_local_fetch_word(&node->local, keys[i + AHEAD]);
+        if (gwi_local_state(&node->local, keys[i]) != GWI_OWNED)
+            await_arrival(node, pending, keys[i]);
+    }
 }
 
 int gwi_node_localize(gwi_node *node, int worker, const int64_t *keys, size_t n, int64_t *ret_seq)
 {
-    gwi_pending *pending = NULL;
+    gwi_node_worker *w = &node->workers[worker];
 
-    collect_done(&node->workers[worker]);
-    for (size_t i = 0; i < n && node->err == 0; i++)
-        if (gwi_local_state(&node->local, keys[i]) != GWI_OWNED)
-            await_arrival(node, &node->workers[worker], &pending, keys[i]);
-    *ret_seq = pending == NULL ? -1 : pending->seq;
+    collect_done(node, w);
+    gwi_pending *pending = new_pending(node, NULL, 0);
+    bring_here(node, pending, keys, n);
+    if (node->err == 0 && pending->left > 0) {
+        list_pending(w, pending);
+        *ret_seq = pending->seq;
+    } else if (pending != NULL) {
+        free_pending(node, pending);
+        *ret_seq = -1;
+    }
     return node->err;
 }
 
-int gwi_node_order_localize(gwi_node *node, int worker, const int64_t *keys, size_t n,
-                            _Atomic uint32_t *done)
+int gwi_node_order_localize(gwi_node *node, const int64_t *keys, size_t n, _Atomic uint32_t *done)
 {
-    gwi_node_worker *w = &node->workers[worker];
-    gwi_pending *pending = begin_order(node, w, done);
+    gwi_pending *pending = begin_order(node, (gwi_lent){NULL, 0}, done);
 
-    for (size_t i = 0; i < n && node->err == 0; i++)
-        if (gwi_local_state(&node->local, keys[i]) != GWI_OWNED)
-            await_arrival(node, w, &pending, keys[i]);
+    bring_here(node, pending, keys, n);
     if (node->err == 0)
         finish_one(node, pending);
     return node->err;
@@ -674,6 +733,7 @@ int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns)
     int busy;
 
     node->now_ns = now_ns;
+    node->fabric = fabric;
     busy = gwi_post_step(node, fabric);
     if (now_ns >= node->next_round_ns) {
         node->next_round_ns = now_ns + node->round_ns;
@@ -697,11 +757,14 @@ int gwi_node_is_idle(const gwi_node *node)
         return 0;
     while (gwi_hash_next(&node->items, &cursor, &key, &value)) {
         const gwi_item *item = (const gwi_item *)(uintptr_t)value;
-        if (item->first != NULL || gwi_is_asking(item) || item->arrivals != NULL || item->asked ||
-            item->told.values != NULL || item->moving || item->due || item->later ||
+        if (item->first != NULL || item->last_word.values != NULL || item->arrivals != NULL ||
+            item->asked || item->told.values != NULL || item->moving || item->due || item->later ||
             item->parked != NULL)
             return 0;
     }
+    for (uint32_t i = 0; i < node->n_pendings; i++)
+        if (node->pendings[i]->left > 0)
+            return 0;
     return gwi_meeting_is_idle(node) && !gwi_marks_any(&node->local.marks);
 }
 

@@ -59,18 +59,36 @@ void gwi_node_abandon(gwi_node *node, gwi_fabric *fabric);
 
 typedef enum gwi_access { GWI_PULL, GWI_PUSH, GWI_ASSIGN_VALUES } gwi_access;
 
-/* Start one.  `ret_seq` is -1 if it was done at once, else what to ask gwi_node_is_done(). */
+/* Start one, on keys on which the worker has none under way; the same key twice is fine, in the
+ * order of the keys.  `ret_seq` is -1 if it was done at once, else what to ask gwi_node_is_done().
+ */
 int gwi_node_access(gwi_node *node, int worker, gwi_access access, const int64_t *keys, size_t n,
                     void *values, int64_t *ret_seq);
 int gwi_node_localize(gwi_node *node, int worker, const int64_t *keys, size_t n, int64_t *ret_seq);
 int gwi_node_is_done(const gwi_node *node, int worker, int64_t seq);
 
 /* The same for an agent, which has it from a worker that tried in place: whatever is done is
- * told by setting `done` to 1. */
-int gwi_node_order(gwi_node *node, int worker, gwi_access access, const int64_t *keys, size_t n,
-                   void *values, _Atomic uint32_t *done);
-int gwi_node_order_localize(gwi_node *node, int worker, const int64_t *keys, size_t n,
-                            _Atomic uint32_t *done);
+ * told by setting `done` to 1.  A worker has at most one operation on a key under way. */
+
+/* One key of an operation, and where its vector is or goes. */
+typedef struct gwi_part {
+    int64_t key;
+    unsigned char *values;
+} gwi_part;
+
+/* The memory in which the vectors of an operation lie. */
+typedef struct gwi_lent {
+    unsigned char *values;
+    size_t n_bytes;
+} gwi_lent;
+
+int gwi_node_order(gwi_node *node, gwi_access access, const gwi_part *parts, size_t n,
+                   gwi_lent lent, _Atomic uint32_t *done);
+int gwi_node_order_localize(gwi_node *node, const int64_t *keys, size_t n, _Atomic uint32_t *done);
+
+/* The memory that was lent to the operation with this `done` is no longer; its end is told by
+ * `done_instead`. */
+void gwi_node_forget(gwi_node *node, const _Atomic uint32_t *done, _Atomic uint32_t *done_instead);
 
 /* How many were told so far, and what the worker says of itself elsewhere. */
 uint64_t gwi_node_finished(const gwi_node *node);

@@ -1,6 +1,7 @@
 /* note.c - frames, written and read. */
 #include "params/note.h"
 #include "base/error.h"
+#include "base/platform.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,24 +38,31 @@ int gwi_frame_begin(gwi_frame *frame, uint64_t opening)
     return 0;
 }
 
+void *gwi_frame_room(gwi_frame *frame, gwi_note *note, size_t n_bytes)
+{
+    size_t whole = sizeof *note + padded(n_bytes);
+
+    if (gwi_unlikely(make_room(frame, whole) < 0))
+        return NULL;
+    note->n_bytes = (uint32_t)n_bytes;
+    unsigned char *to = frame->bytes + frame->n_bytes;
+    memcpy(to, note, sizeof *note);
+    memset(to + sizeof *note + n_bytes, 0, padded(n_bytes) - n_bytes);
+    frame->n_bytes += whole;
+    return to + sizeof *note;
+}
+
 int gwi_frame_add(gwi_frame *frame, gwi_note *note, const void *part, size_t part_bytes,
                   const void *part2, size_t part2_bytes)
 {
-    size_t payload = part_bytes + part2_bytes;
-    int err = make_room(frame, sizeof *note + padded(payload));
+    unsigned char *to = gwi_frame_room(frame, note, part_bytes + part2_bytes);
 
-    if (err < 0)
-        return err;
-    note->n_bytes = (uint32_t)payload;
-    unsigned char *to = frame->bytes + frame->n_bytes;
-    memcpy(to, note, sizeof *note);
-    to += sizeof *note;
+    if (to == NULL)
+        return GW_ENOMEM;
     if (part_bytes > 0)
         memcpy(to, part, part_bytes);
     if (part2_bytes > 0)
         memcpy(to + part_bytes, part2, part2_bytes);
-    memset(to + payload, 0, padded(payload) - payload);
-    frame->n_bytes += sizeof *note + padded(payload);
     return 0;
 }
 
@@ -62,6 +70,11 @@ void gwi_frame_fini(gwi_frame *frame)
 {
     free(frame->bytes);
     *frame = (gwi_frame){0};
+}
+
+size_t gwi_note_bytes(const gwi_note *note)
+{
+    return sizeof *note + padded(note->n_bytes);
 }
 
 int gwi_frame_next(const unsigned char *bytes, size_t n_bytes, size_t *at, gwi_note *ret_note,
@@ -77,7 +90,7 @@ int gwi_frame_next(const unsigned char *bytes, size_t n_bytes, size_t *at, gwi_n
         return gwi_fail(GW_EBROKEN, "a note of kind %u with %u bytes, where %zu are left",
                         ret_note->kind, ret_note->n_bytes, left);
     *ret_payload = bytes + *at + sizeof *ret_note;
-    *at += sizeof *ret_note + padded(ret_note->n_bytes);
+    *at += gwi_note_bytes(ret_note);
     return 1;
 }
 

@@ -62,12 +62,13 @@ enum {
 
 typedef struct gwi_note {
     uint8_t kind, flags;
-    uint16_t hops;   /* how often it was passed on */
-    int32_t node;    /* ASK, WANT, TELL: who began it; MOVE, GIVE: the new owner */
-    int64_t key;     /* or -1 */
-    uint64_t number; /* ASK, ANSWER: the asker's; GRANT, REFRESH, TRANSFER: stamp; SYNC...: token */
-    uint32_t term;   /* of a replica: chosen by the holder, no two alike */
-    uint32_t seq;    /* TELL: which one; REFRESH: the last that arrived; TRANSFER, GIVE: tenure */
+    uint16_t hops; /* how often it was passed on */
+    int32_t node;  /* ASK, WANT, TELL: who began it; MOVE, GIVE: the new owner */
+    int64_t key;   /* or -1 */
+    uint64_t
+        number; /* ASK, ANSWER: the asker's own; GRANT, REFRESH, TRANSFER: stamp; SYNC...: token */
+    uint32_t term;    /* of a replica: chosen by the holder, no two alike */
+    uint32_t seq;     /* TELL: which one; REFRESH: the last that arrived; TRANSFER, GIVE: tenure */
     uint32_t n_bytes; /* of the payload */
     uint32_t n;       /* TRANSFER: the last TELL of the new owner that arrived */
 } gwi_note;
@@ -92,7 +93,14 @@ int gwi_frame_begin(gwi_frame *frame, uint64_t opening);
 /* Add a note with a payload in up to two parts; sets its n_bytes. */
 int gwi_frame_add(gwi_frame *frame, gwi_note *note, const void *part, size_t part_bytes,
                   const void *part2, size_t part2_bytes);
+
+/* Add a note whose payload is yet to be written, to where this says; NULL: no memory. */
+void *gwi_frame_room(gwi_frame *frame, gwi_note *note, size_t n_bytes);
+
 void gwi_frame_fini(gwi_frame *frame);
+
+/* Of a note with its payload, in a frame. */
+size_t gwi_note_bytes(const gwi_note *note);
 
 /* The next note of a frame, from `*at` on.  Returns 1; 0 at the end; GW_EBROKEN. */
 int gwi_frame_next(const unsigned char *bytes, size_t n_bytes, size_t *at, gwi_note *ret_note,

@@ -72,13 +72,11 @@ void gwi_route(gwi_node *node, gwi_note *note, const unsigned char *payload)
 /* Send a note of ours to the owner, or where it may be known. */
 void gwi_request(gwi_node *node, gwi_note *note, const void *payload, size_t n_bytes)
 {
-    int home = (int)(note->key % node->nodes), to = home;
+    int to = gwi_cache_look(node, note->key);
 
-    if (home == node->id) {
+    if (note->key % node->nodes == node->id) {
         to = node->directory[note->key / node->nodes].owner;
         note->flags |= GWI_NOTE_BY_HOME;
-    } else if (gwi_cache_look(node, note->key) >= 0) {
-        to = gwi_cache_look(node, note->key);
     }
     gwi_send(node, to, note, payload, n_bytes, NULL, 0);
 }
@@ -300,8 +298,10 @@ static void refresh_asker(gwi_node *node, int asker, int64_t key)
 
 static void serve_ask(gwi_node *node, const gwi_note *note, const unsigned char *payload)
 {
-    gwi_note answer = {
-        .kind = GWI_NOTE_ANSWER, .flags = note->flags & GWI_NOTE_READS, .key = note->key};
+    gwi_note answer = {.kind = GWI_NOTE_ANSWER,
+                       .flags = note->flags & GWI_NOTE_READS,
+                       .key = note->key,
+                       .number = note->number};
     gwi_change change = change_in(note);
     size_t n_bytes = note->flags & GWI_NOTE_READS ? gwi_row_bytes(node, note->key) : 0;
 
@@ -309,9 +309,9 @@ static void serve_ask(gwi_node *node, const gwi_note *note, const unsigned char 
         gwi_local_apply(&node->local, note->key, change, payload);
         refresh_asker(node, note->node, note->key);
     }
-    if (n_bytes > 0)
-        gwi_local_read(&node->local, note->key, node->scratch);
-    gwi_send(node, note->node, &answer, node->scratch, n_bytes, NULL, 0);
+    void *room = gwi_send_room(node, note->node, &answer, n_bytes);
+    if (room != NULL && n_bytes > 0)
+        gwi_local_read(&node->local, note->key, room);
 }
 
 /* An older WANT of the same node that comes late is of no use to anybody, and neither is the

@@ -348,7 +348,8 @@ int gw_params_open(gw_world *world, const gw_params_options *opt, gw_params **re
         return err;
     }
     if (world->fabric->place.local_rank == 0)
-        gwi_pages_start(&params->pages, params->segment.base, params->segment.n_bytes);
+        gwi_pages_start(&params->pages, params->segment.base, params->segment.n_bytes,
+                        world->fabric->place.nodes > 1);
     *ret_params = params;
     return 0;
 }

@@ -5,14 +5,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A frame that leaves at once: such a one lies in one piece in the rings of shm. */
+#define FRAME_FULL 24576
+#define NOTES_FULL 128 /* and one that keeps the other side busy while we go on */
+
+/* How many notes ahead something is fetched. */
+#define FAR 16
+#define NEAR 6
+
 /* links */
 
 static gwi_link *link_with(gwi_node *node, int peer)
 {
     uint64_t value;
 
+    if (gwi_likely(node->last_link != NULL && node->last_link->peer == peer))
+        return node->last_link;
     if (gwi_hash_get(&node->links, (uint64_t)peer, &value))
-        return (gwi_link *)(uintptr_t)value;
+        return node->last_link = (gwi_link *)(uintptr_t)value;
     gwi_link *link = calloc(1, sizeof *link);
     if (link == NULL || gwi_hash_put(&node->links, (uint64_t)peer, (uint64_t)(uintptr_t)link) < 0) {
         free(link);
@@ -20,7 +30,31 @@ static gwi_link *link_with(gwi_node *node, int peer)
         return NULL;
     }
     link->peer = peer;
-    return link;
+    return node->last_link = link;
+}
+
+/* Frames are used again: a long one takes the system a while to make. */
+static gwi_frame take_frame(gwi_node *node)
+{
+    for (size_t i = 0; i < sizeof node->spare / sizeof node->spare[0]; i++)
+        if (node->spare[i].bytes != NULL) {
+            gwi_frame frame = node->spare[i];
+            node->spare[i] = (gwi_frame){0};
+            return frame;
+        }
+    return (gwi_frame){0};
+}
+
+static void give_back_frame(gwi_node *node, gwi_frame *frame)
+{
+    for (size_t i = 0; i < sizeof node->spare / sizeof node->spare[0]; i++)
+        if (node->spare[i].bytes == NULL && frame->capacity <= 4 * FRAME_FULL) {
+            node->spare[i] = *frame;
+            node->spare[i].n_bytes = 0;
+            *frame = (gwi_frame){0};
+            return;
+        }
+    gwi_frame_fini(frame);
 }
 
 static void free_link(gwi_link *link)
@@ -36,6 +70,9 @@ static void forget_link(gwi_node *node, gwi_link *link)
     if (link->listed || link->coming.bytes != NULL)
         return;
     gwi_hash_remove(&node->links, (uint64_t)link->peer, NULL);
+    if (node->last_link == link)
+        node->last_link = NULL;
+    give_back_frame(node, &link->collecting);
     free_link(link);
 }
 
@@ -94,32 +131,88 @@ void gwi_post_fini(gwi_node *node)
         free_link((gwi_link *)(uintptr_t)value);
     gwi_hash_fini(&node->links);
     gwi_frame_fini(&node->to_self);
+    for (size_t i = 0; i < sizeof node->spare / sizeof node->spare[0]; i++)
+        gwi_frame_fini(&node->spare[i]);
 }
 
 /* notes */
 
-void gwi_send(gwi_node *node, int to, gwi_note *note, const void *part, size_t part_bytes,
-              const void *part2, size_t part2_bytes)
+/* Returns 1 if all is sent, 0 if some is left for later. */
+static int send_all(gwi_node *node, gwi_fabric *fabric, gwi_link *link, int *ret_sent)
+{
+    while (link->under_way || link->collecting.n_bytes > 0) {
+        if (!link->under_way) {
+            link->sending = link->collecting;
+            link->collecting = take_frame(node);
+            link->n_notes = 0;
+            link->out = (gwi_outgoing){.peer = node->ranks == NULL ? link->peer
+                                                                   : node->ranks[link->peer],
+                                       .lane = node->lane,
+                                       .bytes = link->sending.bytes,
+                                       .n_bytes = link->sending.n_bytes};
+            link->under_way = 1;
+            node->stats.messages++;
+        }
+        int done = fabric->ops->send(fabric, &link->out);
+        if (done <= 0)
+            return done < 0 ? gwi_fail_node(node, done) : 0;
+        give_back_frame(node, &link->sending);
+        link->under_way = 0;
+        *ret_sent = 1;
+    }
+    return 1;
+}
+
+void *gwi_send_room(gwi_node *node, int to, gwi_note *note, size_t n_bytes)
 {
     gwi_link *link = to == node->id ? NULL : link_with(node, to);
     gwi_frame *frame = to == node->id ? &node->to_self : link == NULL ? NULL : &link->collecting;
-    size_t before = frame == NULL ? 0 : frame->n_bytes;
+    int sent;
 
-    if (link != NULL && before == 0 && gwi_frame_begin(frame, node->opening) < 0) {
+    if (frame == NULL)
+        return NULL;
+    if (link != NULL && node->fabric != NULL &&
+        (frame->n_bytes >= FRAME_FULL || link->n_notes >= NOTES_FULL))
+        send_all(node, node->fabric, link, &sent);
+    if (link != NULL && frame->n_bytes == 0 && gwi_frame_begin(frame, node->opening) < 0) {
         gwi_fail_node(node, GW_ENOMEM);
-        return;
+        return NULL;
     }
-    if (frame == NULL || gwi_frame_add(frame, note, part, part_bytes, part2, part2_bytes) < 0) {
+    size_t before = frame->n_bytes;
+    void *room = gwi_frame_room(frame, note, n_bytes);
+    if (room == NULL)
         gwi_fail_node(node, GW_ENOMEM);
-        return;
-    }
-    if (link == NULL)
-        return;
+    if (link == NULL || room == NULL)
+        return room;
     list(node, link);
+    link->n_notes++;
     node->stats.notes[note->kind]++;
     node->stats.note_bytes[note->kind] += frame->n_bytes - before;
     node->stats.bytes += frame->n_bytes - before;
-    node->stats.value_bytes += part_bytes;
+    node->stats.value_bytes += n_bytes;
+    return room;
+}
+
+void gwi_send(gwi_node *node, int to, gwi_note *note, const void *part, size_t part_bytes,
+              const void *part2, size_t part2_bytes)
+{
+    unsigned char *room = gwi_send_room(node, to, note, part_bytes + part2_bytes);
+
+    if (room == NULL)
+        return;
+    if (part_bytes > 0)
+        memcpy(room, part, part_bytes);
+    if (part2_bytes > 0)
+        memcpy(room + part_bytes, part2, part2_bytes);
+}
+
+static int is_expected(const gwi_node *node, const gwi_note *answer, size_t row)
+{
+    size_t offset;
+    const gwi_pending *pending = gwi_pending_of(node, answer->number, &offset);
+
+    return pending != NULL && offset <= pending->values_bytes &&
+           row <= pending->values_bytes - offset;
 }
 
 /* What a peer of another build, or with broken memory, might send. */
@@ -139,6 +232,11 @@ static int check_note(const gwi_node *node, const gwi_note *note)
         need = note->flags & (GWI_NOTE_ADDS | GWI_NOTE_ASSIGNS) ? row : 0;
         break;
     case GWI_NOTE_ANSWER:
+        if (gwi_unlikely(!is_expected(node, note, row)))
+            return gwi_fail(GW_EBROKEN, "an answer %llx to no question",
+                            (unsigned long long)note->number);
+        need = note->flags & GWI_NOTE_READS ? row : 0;
+        break;
     case GWI_NOTE_REFRESH:
         need = note->flags & GWI_NOTE_READS ? row : 0;
         break;
@@ -159,17 +257,49 @@ static int check_note(const gwi_node *node, const gwi_note *note)
                           gwi_note_name(note->kind), (long long)note->key, note->n_bytes, need);
 }
 
+/* The keys of the notes to come.  What these will need is fetched ahead: first the word of the key
+ * and the place where it was seen, then the vector. */
+struct outlook {
+    size_t at;  /* of the first note that was not looked at */
+    uint64_t n; /* that were */
+    int64_t key[FAR];
+};
+
+static void look_ahead(const gwi_node *node, struct outlook *o, const unsigned char *bytes,
+                       size_t n_bytes, uint64_t handled)
+{
+    gwi_note note;
+
+    while (o->n < handled + FAR && n_bytes - o->at >= sizeof note) {
+        memcpy(&note, bytes + o->at, sizeof note);
+        size_t whole = gwi_note_bytes(&note);
+        if (whole > n_bytes - o->at)
+            return;
+        int64_t key = note.key >= 0 && note.key < node->geometry->n_keys ? note.key : 0;
+        gwi_local_fetch_word(&node->local, key);
+        __builtin_prefetch(gwi_cache_place(node, key));
+        o->key[o->n++ % FAR] = key;
+        o->at += whole;
+    }
+    if (handled + NEAR < o->n)
+        gwi_local_fetch_vector(&node->local, o->key[(handled + NEAR) % FAR]);
+}
+
 static int read_frame(gwi_node *node, int from, const unsigned char *bytes, size_t n_bytes)
 {
+    struct outlook outlook = {.at = 0};
     const unsigned char *payload;
+    uint64_t handled = 0;
     gwi_note note;
     size_t at = 0;
     int more;
 
-    while ((more = gwi_frame_next(bytes, n_bytes, &at, &note, &payload)) > 0 && node->err == 0) {
+    for (; (more = gwi_frame_next(bytes, n_bytes, &at, &note, &payload)) > 0 && node->err == 0;
+         handled++) {
         more = check_note(node, &note);
         if (more < 0)
             break;
+        look_ahead(node, &outlook, bytes, n_bytes, handled);
         gwi_handle(node, from, &note, payload);
     }
     return more < 0 ? gwi_fail_node(node, more) : node->err;
@@ -247,31 +377,6 @@ static int take_piece(void *ctx, const gwi_piece *piece)
     gwi_frame_fini(&link->coming);
     forget_link(node, link);
     return whole;
-}
-
-/* Returns 1 if all is sent, 0 if some is left for later. */
-static int send_all(gwi_node *node, gwi_fabric *fabric, gwi_link *link, int *ret_sent)
-{
-    while (link->under_way || link->collecting.n_bytes > 0) {
-        if (!link->under_way) {
-            link->sending = link->collecting;
-            link->collecting = (gwi_frame){0};
-            link->out = (gwi_outgoing){.peer = node->ranks == NULL ? link->peer
-                                                                   : node->ranks[link->peer],
-                                       .lane = node->lane,
-                                       .bytes = link->sending.bytes,
-                                       .n_bytes = link->sending.n_bytes};
-            link->under_way = 1;
-            node->stats.messages++;
-        }
-        int done = fabric->ops->send(fabric, &link->out);
-        if (done <= 0)
-            return done < 0 ? gwi_fail_node(node, done) : 0;
-        gwi_frame_fini(&link->sending);
-        link->under_way = 0;
-        *ret_sent = 1;
-    }
-    return 1;
 }
 
 static int send_listed(gwi_node *node, gwi_fabric *fabric)

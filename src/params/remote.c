@@ -10,12 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An order in the tray, in the order of posting. */
+/* Something that is with an agent, in the order of posting: an order in the tray, or an operation
+ * that the agent of this process works on in the caller's arrays. */
 struct posted {
     struct posted *next;
-    gwi_order *order;
+    gwi_order_kind kind;
     int64_t seq;
-    unsigned char **to; /* of a pull: where the vector of each key goes; owned */
+    gwi_order *order; /* NULL: it is in the caller's arrays */
+    _Atomic uint32_t own_done;
+    _Atomic uint32_t *done; /* of the order, or our own */
+    /* of an access: its keys, and where each vector is or goes; owned */
+    gwi_part *parts;
+    size_t n_parts;
+    size_t n_busy; /* how many of the keys we have marked as busy */
+    int forgotten; /* nothing goes to the caller's arrays any more */
 };
 
 struct gwi_remote {
@@ -42,15 +50,27 @@ int gwi_remote_open(gw_worker *worker)
     return 0;
 }
 
+static int is_done(const struct posted *p)
+{
+    return (int)atomic_load_explicit(p->done, memory_order_seq_cst);
+}
+
+static void free_posted(struct posted *p)
+{
+    free(p->parts);
+    free(p);
+}
+
 void gwi_remote_close(gw_worker *worker)
 {
     if (worker->remote == NULL)
         return;
     while (worker->remote->first != NULL) {
-        struct posted *next = worker->remote->first->next;
-        free(worker->remote->first->to);
-        free(worker->remote->first);
-        worker->remote->first = next;
+        struct posted *p = worker->remote->first;
+        worker->remote->first = p->next;
+        if (p->order == NULL && !is_done(p))
+            gwi_agent_forget(worker->params->agent, p->done, 1);
+        free_posted(p);
     }
     gwi_hash_fini(&worker->remote->busy);
     free(worker->remote);
@@ -79,43 +99,45 @@ static int is_busy(const struct gwi_remote *remote, int64_t key)
     return remote->busy.count > 0 && gwi_hash_get(&remote->busy, (uint64_t)key, NULL);
 }
 
-static int make_busy(struct gwi_remote *remote, int64_t key)
+/* Operations of a worker on a key keep their order: so it is remembered what is under way. */
+static int make_busy(struct gwi_remote *remote, struct posted *p)
 {
-    uint64_t *count = gwi_hash_find(&remote->busy, (uint64_t)key);
-
-    if (count == NULL)
-        return gwi_hash_put(&remote->busy, (uint64_t)key, 1);
-    ++*count;
+    for (; p->n_busy < p->n_parts; p->n_busy++) {
+        uint64_t key = (uint64_t)p->parts[p->n_busy].key;
+        uint64_t *count = gwi_hash_find(&remote->busy, key);
+        if (count != NULL)
+            ++*count;
+        else if (gwi_hash_put(&remote->busy, key, 1) < 0)
+            return GW_ENOMEM;
+    }
     return 0;
 }
 
-static void make_free(struct gwi_remote *remote, int64_t key)
+static void make_free(struct gwi_remote *remote, const struct posted *p)
 {
-    uint64_t *count = gwi_hash_find(&remote->busy, (uint64_t)key);
-
-    if (count != NULL && --*count == 0)
-        gwi_hash_remove(&remote->busy, (uint64_t)key, NULL);
+    for (size_t i = 0; i < p->n_busy; i++) {
+        uint64_t key = (uint64_t)p->parts[i].key;
+        uint64_t *count = gwi_hash_find(&remote->busy, key);
+        if (count != NULL && --*count == 0)
+            gwi_hash_remove(&remote->busy, key, NULL);
+    }
 }
 
 /* taking orders back */
 
-static int is_access(const gwi_order *order)
-{
-    return order->kind == GWI_ORDER_PULL || order->kind == GWI_ORDER_PUSH ||
-           order->kind == GWI_ORDER_SET;
-}
-
 static void take_back(gw_worker *worker, struct posted *p)
 {
-    const unsigned char *from = gwi_order_values(p->order);
-
-    for (uint32_t i = 0; is_access(p->order) && i < p->order->n_keys; i++) {
-        size_t n = row_bytes(worker, p->order->keys[i]);
-        if (p->to != NULL)
-            memcpy(p->to[i], from, n);
-        from += n;
-        make_free(worker->remote, p->order->keys[i]);
+    if (p->order != NULL && p->kind == GWI_ORDER_PULL && !p->forgotten) {
+        const unsigned char *from = gwi_order_values(p->order);
+        for (size_t i = 0; i < p->n_parts; i++) {
+            size_t n = row_bytes(worker, p->parts[i].key);
+            memcpy(p->parts[i].values, from, n);
+            from += n;
+        }
     }
+    make_free(worker->remote, p);
+    if (p->order != NULL)
+        gwi_tray_give_back_oldest(&worker->tray);
 }
 
 /* Those at the front that are done; the tray is a ring. */
@@ -123,16 +145,13 @@ static void collect(gw_worker *worker)
 {
     struct gwi_remote *remote = worker->remote;
 
-    while (remote->first != NULL &&
-           atomic_load_explicit(&remote->first->order->done, memory_order_seq_cst)) {
+    while (remote->first != NULL && is_done(remote->first)) {
         struct posted *p = remote->first;
         take_back(worker, p);
-        gwi_tray_give_back_oldest(&worker->tray);
         remote->first = p->next;
         if (remote->first == NULL)
             remote->last = NULL;
-        free(p->to);
-        free(p);
+        free_posted(p);
     }
 }
 
@@ -157,6 +176,19 @@ static int agents_missing(void *ctx, int *ret_ranks, int n_max)
     return params->n_channels;
 }
 
+struct question {
+    gw_worker *worker;
+    int (*is_over)(gw_worker *, void *);
+    void *ctx;
+};
+
+static int asks_is_over(void *ctx)
+{
+    const struct question *q = ctx;
+
+    return q->is_over(q->worker, q->ctx);
+}
+
 /* Until `is_over` says so. */
 static int wait_until(gw_worker *worker, int (*is_over)(gw_worker *, void *), void *ctx,
                       const char *call)
@@ -176,6 +208,8 @@ static int wait_until(gw_worker *worker, int (*is_over)(gw_worker *, void *), vo
     if (err < 0)
         return err;
     gwi_before_wait();
+    if (params->agent != NULL)
+        gwi_agent_attend(params->agent, asks_is_over, &(struct question){worker, is_over, ctx});
     while (!is_over(worker, ctx) && err >= 0) {
         err = gwi_wait_pause(&wait);
         if (err > 0 && (err = gwi_mail_progress(params->world)) >= 0)
@@ -218,23 +252,37 @@ static const char *end_of(unsigned kind)
     return texts[kind];
 }
 
+static struct posted *new_posted(gwi_order_kind kind, int64_t seq)
+{
+    struct posted *p = calloc(1, sizeof *p);
+
+    if (p == NULL) {
+        gwi_fail(GW_ENOMEM, "an operation");
+        return NULL;
+    }
+    p->kind = kind;
+    p->seq = seq;
+    p->done = &p->own_done;
+    return p;
+}
+
 static int make_order(gw_worker *worker, gwi_order_kind kind, size_t n_keys, size_t values_bytes,
                       int64_t seq, struct posted **ret_posted)
 {
     struct room room = {.n_bytes = sizeof(gwi_order) + n_keys * sizeof(int64_t) + values_bytes};
-    struct posted *p = calloc(1, sizeof *p);
+    struct posted *p = new_posted(kind, seq);
 
     if (p == NULL)
-        return gwi_fail(GW_ENOMEM, "an operation on %zu keys", n_keys);
+        return GW_ENOMEM;
     int err = wait_until(worker, finds_room, &room, end_of(kind));
     if (err < 0) {
-        free(p);
+        free_posted(p);
         return err;
     }
     room.order->kind = kind;
     room.order->n_keys = (uint32_t)n_keys;
     p->order = room.order;
-    p->seq = seq;
+    p->done = &room.order->done;
     *ret_posted = p;
     return 0;
 }
@@ -254,36 +302,40 @@ static int is_dropped(gw_worker *worker, void *ctx)
                          at);
 }
 
-/* Give an order to the agent of a channel.  From here on it is among ours. */
-static int post(gw_worker *worker, struct posted *p, int channel)
+static void append(struct gwi_remote *remote, struct posted *p)
 {
-    struct gwi_remote *remote = worker->remote;
-    struct parcel parcel = {p->order, channel};
-    gwi_fabric *f = worker->params->world->fabric;
-    int err = 0;
-
     if (remote->last != NULL)
         remote->last->next = p;
     else
         remote->first = p;
     remote->last = p;
-    uint32_t n_busy = 0;
-    while (is_access(p->order) && n_busy < p->order->n_keys && err == 0)
-        if ((err = make_busy(remote, p->order->keys[n_busy])) == 0)
-            n_busy++;
-    if (err == 0)
-        err = wait_until(worker, is_dropped, &parcel, end_of(p->order->kind));
-    if (err == 0) {
-        f->ops->nudge(f, agent_rank(worker->params, channel), worker->params->lane);
-        return 0;
-    }
-    /* The agent will never see it, and nobody shall wait for that. */
-    if (is_access(p->order))
-        p->order->n_keys = n_busy;
-    free(p->to);
-    p->to = NULL;
-    atomic_store_explicit(&p->order->done, 1, memory_order_relaxed);
+}
+
+/* The agent will never see it, and nobody shall wait for that. */
+static int withdraw(struct posted *p, int err)
+{
+    p->forgotten = 1;
+    atomic_store_explicit(p->done, 1, memory_order_relaxed);
     return err;
+}
+
+/* Give an order to the agent of a channel.  From here on it is among ours. */
+static int post(gw_worker *worker, struct posted *p, int channel)
+{
+    const gw_params *params = worker->params;
+    struct parcel parcel = {p->order, channel};
+    gwi_fabric *f = params->world->fabric;
+
+    append(worker->remote, p);
+    int err = make_busy(worker->remote, p);
+    if (err == 0 && agent_rank(params, channel) == f->place.rank && p->parts == NULL)
+        return gwi_agent_order(params->agent, (int)(worker->seat - params->seats), p->order);
+    if (err == 0)
+        err = wait_until(worker, is_dropped, &parcel, end_of(p->kind));
+    if (err < 0)
+        return withdraw(p, err);
+    f->ops->nudge(f, agent_rank(params, channel), params->lane);
+    return 0;
 }
 
 /* waiting */
@@ -308,16 +360,19 @@ int gwi_remote_wait(gw_worker *worker, int64_t seq)
 
     for (; p != NULL && p->next != NULL && p->next->seq <= last; p = p->next)
         ;
-    return wait_until(worker, nothing_up_to, &last, p == NULL ? "" : end_of(p->order->kind));
+    return wait_until(worker, nothing_up_to, &last, p == NULL ? "" : end_of(p->kind));
 }
 
-/* A wait failed, and the caller has its arrays back: nothing goes there any more. */
+/* A wait failed, and the caller has its arrays back: nothing goes there any more.  What follows
+ * on these keys still has to wait. */
 void gwi_remote_forget(gw_worker *worker, int64_t seq)
 {
     for (struct posted *p = worker->remote->first; p != NULL; p = p->next)
-        if (p->seq == seq) {
-            free(p->to);
-            p->to = NULL;
+        if (p->seq == seq && p->parts != NULL && !p->forgotten) {
+            p->forgotten = 1;
+            make_busy(worker->remote, p);
+            if (p->order == NULL && !is_done(p))
+                gwi_agent_forget(worker->params->agent, p->done, 0);
         }
 }
 
@@ -328,100 +383,143 @@ int64_t gwi_remote_last(const gw_worker *worker)
 
 /* operations */
 
-/* A key that is not here, of an operation. */
-struct away {
-    int64_t key;
-    unsigned char *values;
+/* An operation under way: what of it is not here. */
+struct access {
+    gw_worker *worker;
+    gwi_order_kind kind;
+    int asynchronous;
+    size_t n_keys; /* of the whole */
+    gwi_lent lent; /* its vectors */
+    int64_t seq;
+    gwi_part *away; /* owned */
+    size_t n_away;
+    int behind; /* some of the keys are under way already */
 };
 
 static int do_here(gw_worker *worker, gwi_order_kind kind, int64_t key, unsigned char *values)
 {
-    if (is_busy(worker->remote, key))
-        return 0;
     if (kind == GWI_ORDER_PULL)
         return gwi_local_pull(&worker->local, key, values);
     return gwi_local_change(&worker->local, key, kind == GWI_ORDER_PUSH ? GWI_ADD : GWI_ASSIGN,
                             values);
 }
 
-/* One order of as many of the keys as fit into half a tray; all are of one channel. */
-static int post_some(gw_worker *worker, gwi_order_kind kind, const struct away *away, size_t n,
-                     int channel, int64_t seq, size_t *ret_n)
+/* Straight to the state machine of this process's agent, with the caller's arrays.  Takes the
+ * parts. */
+static int begin_at_once(const struct access *a, gwi_part *parts, size_t n)
 {
+    gw_worker *worker = a->worker;
+    gwi_access access = a->kind == GWI_ORDER_PULL   ? GWI_PULL
+                        : a->kind == GWI_ORDER_PUSH ? GWI_PUSH
+                                                    : GWI_ASSIGN_VALUES;
+    struct posted *p = new_posted(a->kind, a->seq);
+
+    if (p == NULL) {
+        free(parts);
+        return GW_ENOMEM;
+    }
+    p->parts = parts;
+    p->n_parts = n;
+    append(worker->remote, p);
+    int err = a->asynchronous ? make_busy(worker->remote, p) : 0;
+    if (err < 0)
+        return withdraw(p, err);
+    return gwi_agent_access(worker->params->agent, access, parts, n, a->lent, p->done);
+}
+
+/* One order of as many of the parts as fit into half a tray; all are of one channel. */
+static int post_some(const struct access *a, const gwi_part *parts, size_t n, int channel,
+                     size_t *ret_n)
+{
+    gw_worker *worker = a->worker;
     size_t n_some = 0, values_bytes = 0,
            most = worker->tray.n_bytes / 2 - sizeof(gwi_order) - GWI_LINE;
     struct posted *p = NULL;
 
     while (n_some < n) {
-        size_t row = row_bytes(worker, away[n_some].key);
+        size_t row = row_bytes(worker, parts[n_some].key);
         if (n_some > 0 && (n_some + 1) * sizeof(int64_t) + values_bytes + row > most)
             break;
         values_bytes += row;
         n_some++;
     }
-    unsigned char **to = kind == GWI_ORDER_PULL ? malloc(n_some * sizeof *to) : NULL;
-    if (to == NULL && kind == GWI_ORDER_PULL)
+    gwi_part *some = malloc(n_some * sizeof *some);
+    if (some == NULL)
         return gwi_fail(GW_ENOMEM, "an operation on %zu keys", n_some);
-    int err = make_order(worker, kind, n_some, values_bytes, seq, &p);
+    int err = make_order(worker, a->kind, n_some, values_bytes, a->seq, &p);
     if (err < 0) {
-        free(to);
+        free(some);
         return err;
     }
-    p->to = to;
+    p->parts = some;
+    p->n_parts = n_some;
     for (size_t i = 0; i < n_some; i++)
-        p->order->keys[i] = away[i].key;
+        p->order->keys[i] = parts[i].key;
     unsigned char *at = gwi_order_values(p->order);
     for (size_t i = 0; i < n_some; i++) {
-        size_t row = row_bytes(worker, away[i].key);
-        if (p->to != NULL)
-            p->to[i] = away[i].values;
-        else
-            memcpy(at, away[i].values, row);
+        size_t row = row_bytes(worker, parts[i].key);
+        if (a->kind != GWI_ORDER_PULL)
+            memcpy(at, parts[i].values, row);
+        some[i] = parts[i];
         at += row;
     }
     *ret_n = n_some;
     return post(worker, p, channel);
 }
 
-static int post_all(gw_worker *worker, gwi_order_kind kind, struct away *away, size_t n,
-                    int64_t seq)
+static int post_channel(const struct access *a, gwi_part *parts, size_t n, int channel)
 {
-    struct away *of_channel = malloc(n * sizeof *of_channel);
-    int err = of_channel == NULL ? gwi_fail(GW_ENOMEM, "an operation on %zu keys", n) : 0;
+    const gw_params *params = a->worker->params;
+    size_t some = 0;
+    int err = 0;
 
-    for (int c = 0; c < worker->params->n_channels && err == 0; c++) {
-        size_t m = 0, some = 0;
-        for (size_t i = 0; i < n; i++)
-            if (channel_of(worker->params, away[i].key) == c)
-                of_channel[m++] = away[i];
-        for (size_t i = 0; i < m && err == 0; i += some)
-            err = post_some(worker, kind, of_channel + i, m - i, c, seq, &some);
-    }
-    free(of_channel);
+    if (n > 0 && agent_rank(params, channel) == params->world->fabric->place.rank)
+        return begin_at_once(a, parts, n);
+    for (size_t i = 0; i < n && err == 0; i += some)
+        err = post_some(a, parts + i, n - i, channel, &some);
+    free(parts);
     return err;
 }
 
-/* An operation under way: what of it is not here. */
-struct access {
-    gw_worker *worker;
-    gwi_order_kind kind;
-    size_t n_keys; /* of the whole */
-    struct away *away;
-    size_t n_away;
-};
+/* Takes what is away. */
+static int post_all(struct access *a)
+{
+    int n_channels = a->worker->params->n_channels, err = 0;
+    gwi_part *away = a->away;
+
+    a->away = NULL;
+    if (n_channels == 1)
+        return post_channel(a, away, a->n_away, 0);
+    for (int c = 0; c < n_channels && err == 0; c++) {
+        gwi_part *parts = malloc(a->n_away * sizeof *parts);
+        size_t n = 0;
+        if (parts == NULL)
+            err = gwi_fail(GW_ENOMEM, "an operation on %zu keys", a->n_away);
+        for (size_t i = 0; i < a->n_away && err == 0; i++)
+            if (channel_of(a->worker->params, away[i].key) == c)
+                parts[n++] = away[i];
+        if (err == 0)
+            err = post_channel(a, parts, n, c);
+    }
+    free(away);
+    return err;
+}
 
 /* A replica, a key that others watch, or one that is not here. */
 static int take_note(void *ctx, int64_t key, void *values)
 {
     struct access *a = ctx;
+    int busy = is_busy(a->worker->remote, key);
 
-    if (do_here(a->worker, a->kind, key, values))
+    if (!busy && gwi_local_state(&a->worker->local, key) != GWI_ABSENT &&
+        do_here(a->worker, a->kind, key, values))
         return a->worker->local.err;
+    a->behind |= busy;
     if (a->away == NULL)
         a->away = malloc(a->n_keys * sizeof *a->away);
     if (a->away == NULL)
         return gwi_fail(GW_ENOMEM, "an operation on %zu keys", a->n_keys);
-    a->away[a->n_away++] = (struct away){key, values};
+    a->away[a->n_away++] = (gwi_part){key, values};
     return 0;
 }
 
@@ -450,18 +548,25 @@ static int walk(struct access *a, gw_keys keys, void *values)
 }
 
 int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void *values,
-                      int64_t *ret_seq)
+                      size_t values_bytes, int asynchronous, int64_t *ret_seq)
 {
-    struct access a = {.worker = worker, .kind = kind, .n_keys = keys.n};
+    struct access a = {.worker = worker,
+                       .kind = kind,
+                       .asynchronous = asynchronous,
+                       .n_keys = keys.n,
+                       .lent = {values, values_bytes},
+                       .seq = -1};
 
     collect(worker);
     int err = walk(&a, keys, values);
-    *ret_seq = -1;
-    if (a.n_away > 0 && err == 0) {
-        *ret_seq = worker->remote->next_seq++;
-        err = post_all(worker, kind, a.away, a.n_away, *ret_seq);
+    if (err == 0 && a.behind)
+        err = gwi_remote_wait(worker, -1);
+    if (err == 0 && a.n_away > 0) {
+        a.seq = worker->remote->next_seq++;
+        err = post_all(&a);
     }
     free(a.away);
+    *ret_seq = a.seq;
     return err;
 }
 

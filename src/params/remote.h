@@ -1,8 +1,8 @@
 /* remote.h - what a worker does if there are several nodes: in place what is here, the rest by
- * orders to the agents.
+ * the agents: that of its own process works in the caller's arrays, others get orders.
  *
- * Operations of a worker on one key keep their order: while one is with an agent, those that
- * follow go there too, even if the key has come here meanwhile.                        */
+ * Operations of a worker on one key keep their order: while one is with an agent, one that
+ * follows waits for it.                                                                 */
 #ifndef GWI_PARAMS_REMOTE_H
 #define GWI_PARAMS_REMOTE_H
 
@@ -15,7 +15,7 @@ void gwi_remote_close(gw_worker *worker);
 
 /* Arguments have been checked.  `ret_seq` is -1 if all is done. */
 int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void *values,
-                      int64_t *ret_seq);
+                      size_t values_bytes, int asynchronous, int64_t *ret_seq);
 int gwi_remote_localize(gw_worker *worker, gw_keys keys, int64_t *ret_seq);
 int gwi_remote_intent(gw_worker *worker, gw_keys keys, int64_t start, int64_t end);
 int gwi_remote_sync(gw_worker *worker);

@@ -360,8 +360,8 @@ static void unlatch(const gwi_store *store, gwi_walker *walker, int64_t key, uin
 }
 
 /* What must be OWNED and nothing else for the shortest way. */
-#define PLAIN_TO_READ (GWI_WORD_LATCH | GWI_WORD_STATE | GWI_WORD_DETOUR)
-#define PLAIN_TO_CHANGE (GWI_WORD_STATE | GWI_WORD_DETOUR | GWI_WORD_WATCHED)
+#define PLAIN_TO_READ (GWI_WORD_LATCH | GWI_WORD_STATE)
+#define PLAIN_TO_CHANGE (GWI_WORD_STATE | GWI_WORD_WATCHED)
 
 static int see_to_other(gwi_walker *walker, int64_t key, const void *values)
 {

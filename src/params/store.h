@@ -77,7 +77,7 @@ bool gwi_store_valid(const gwi_store *store);
  * look, or an error, with which the walk ends. */
 typedef int gwi_stuck(void *ctx, int64_t key);
 
-/* A key that is not simply here: it is absent, a replica, watched, or its operations wait in line.
+/* A key that is not simply here: it is absent, a replica, or watched.
  * Returns 0 when that is seen to, or an error, with which the walk ends. */
 typedef int gwi_other(void *ctx, int64_t key, void *values);
 

@@ -146,10 +146,12 @@ static inline int finish_call(gw_worker *worker, int what, size_t n, int err, gw
 
 /* With several nodes some of it may be elsewhere. */
 static int finish_remote(gw_worker *worker, gwi_order_kind kind, gw_keys keys, const void *values,
-                         int what, gw_ticket *ret_ticket)
+                         size_t n_values, int what, gw_ticket *ret_ticket)
 {
     int64_t seq;
-    int err = gwi_remote_access(worker, kind, keys, (void *)(uintptr_t)values, &seq);
+    int err = gwi_remote_access(worker, kind, keys, (void *)(uintptr_t)values,
+                                n_values * worker->params->geometry.item_bytes, ret_ticket != NULL,
+                                &seq);
 
     if (err == 0 && seq >= 0 && ret_ticket == NULL)
         err = gwi_remote_wait(worker, seq);
@@ -169,7 +171,8 @@ int gw_worker_pull(gw_worker *worker, gw_keys keys, void *values, size_t n_value
     if (gwi_likely(err == 0 && worker->remote == NULL))
         err = gwi_store_pull(&worker->params->store, &worker->walker, keys.key, keys.n, values);
     else if (err == 0)
-        return finish_remote(worker, GWI_ORDER_PULL, keys, values, GWI_PULLED, ret_ticket);
+        return finish_remote(worker, GWI_ORDER_PULL, keys, values, n_values, GWI_PULLED,
+                             ret_ticket);
     return finish_call(worker, GWI_PULLED, keys.n, err, ret_ticket);
 }
 
@@ -181,7 +184,8 @@ int gw_worker_push(gw_worker *worker, gw_keys keys, const void *values, size_t n
     if (gwi_likely(err == 0 && worker->remote == NULL))
         err = gwi_store_push(&worker->params->store, &worker->walker, keys.key, keys.n, values);
     else if (err == 0)
-        return finish_remote(worker, GWI_ORDER_PUSH, keys, values, GWI_PUSHED, ret_ticket);
+        return finish_remote(worker, GWI_ORDER_PUSH, keys, values, n_values, GWI_PUSHED,
+                             ret_ticket);
     return finish_call(worker, GWI_PUSHED, keys.n, err, ret_ticket);
 }
 
@@ -193,7 +197,7 @@ int gw_worker_set(gw_worker *worker, gw_keys keys, const void *values, size_t n_
     if (gwi_likely(err == 0 && worker->remote == NULL))
         err = gwi_store_set(&worker->params->store, &worker->walker, keys.key, keys.n, values);
     else if (err == 0)
-        return finish_remote(worker, GWI_ORDER_SET, keys, values, GWI_SET, ret_ticket);
+        return finish_remote(worker, GWI_ORDER_SET, keys, values, n_values, GWI_SET, ret_ticket);
     return finish_call(worker, GWI_SET, keys.n, err, ret_ticket);
 }
 

@@ -3,7 +3,7 @@
  *     mutants PROTOCOL [SEEDS]
  *
  * Runs the program PROTOCOL (protocol.c) with one error at a time built into the protocol, and
- * expects it to find each within SEEDS (2,000) seeds.  Speaks TAP.                      */
+ * expects it to find each within SEEDS (10,000) seeds.  Speaks TAP.                      */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -12,7 +12,7 @@
 /* By number, as in GWI_MUTANT(). */
 static const char *const mutants[] = {
     "",
-    "an operation overtakes one of the same worker that is in line",
+    "an operation overtakes the last word of a replica that ended",
     "a request that comes before its key is sent away again",
     "changes by the owner's workers are not marked",
     "an answer overtakes the news that a replica needs to show its worker's writes",
@@ -31,7 +31,7 @@ static const char *const mutants[] = {
     "wait_sync does not ask owners for news",
     "the home forgets who the new owner is",
     "the home of changes is told one too few of them, so one counts twice",
-    "an addition put together with the set before it loses the set",
+    "a set of a replica is told as an addition",
     "changes just before a move do not reach the replicas",
     "a set is overtaken by an older refresh",
     "wait_sync does not act on intents that are due",
@@ -59,7 +59,7 @@ static int run(const char *program, int mutant, const char *seeds)
 int main(int argc, char **argv)
 {
     int n = (int)(sizeof mutants / sizeof mutants[0]), missed = 0;
-    const char *seeds = argc > 2 ? argv[2] : "2000";
+    const char *seeds = argc > 2 ? argv[2] : "10000";
 
     if (argc < 2) {
         fprintf(stderr, "which program? mutants PROTOCOL [SEEDS]\n");

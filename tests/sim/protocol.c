@@ -380,6 +380,16 @@ static int end_op(struct rank *r, struct worker *w, struct op *op)
     return !op->is_localize && op->access == GWI_PULL ? check_pulled(r, w, op) : 0;
 }
 
+/* As workers do: an operation waits for those of its worker on the same key. */
+static int is_under_way(const struct worker *w, const struct op *but, int64_t key)
+{
+    for (int i = 0; i < MAX_PENDING; i++)
+        for (size_t k = 0; &w->ops[i] != but && w->ops[i].used && k < w->ops[i].n; k++)
+            if (!w->ops[i].is_localize && w->ops[i].keys[k] == key)
+                return 1;
+    return 0;
+}
+
 static int start_access(struct rank *r, struct worker *w, int w_local, struct op *op)
 {
     struct job *job = r->job;
@@ -390,7 +400,8 @@ static int start_access(struct rank *r, struct worker *w, int w_local, struct op
     op->n = 0;
     for (size_t i = 1 + below(r, MAX_BATCH); i > 0; i--) {
         int64_t key = some_key(r);
-        if (op->access == GWI_ASSIGN_VALUES && (!is_long(job, key) || job->n_sets[key] >= 4000))
+        if (is_under_way(w, op, key) ||
+            (op->access == GWI_ASSIGN_VALUES && (!is_long(job, key) || job->n_sets[key] >= 4000)))
             continue;
         if (op->access == GWI_PULL)
             op->then[op->n] = job->deeds[key][w->id];
