@@ -12,6 +12,10 @@
 #define MADV_COLLAPSE 25
 #endif
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 #define NICE 5
 #define PAGE 4096
 #define SAMPLES 8 /* pages of a huge one */
@@ -112,6 +116,14 @@ void gwi_pages_stop(gwi_pages *pages)
     pthread_mutex_destroy(&pages->lock);
     pthread_cond_destroy(&pages->bell);
     pages->n_bytes = 0;
+}
+
+void gwi_pages_map(void *at, size_t n_bytes)
+{
+    uintptr_t begin = (uintptr_t)at & ~(uintptr_t)(PAGE - 1);
+    uintptr_t end = ((uintptr_t)at + n_bytes + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
+
+    madvise((unsigned char *)at - ((uintptr_t)at - begin), end - begin, MADV_POPULATE_WRITE);
 }
 
 size_t gwi_pages_done(const gwi_pages *pages)

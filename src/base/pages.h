@@ -41,6 +41,9 @@ typedef struct gwi_pages {
 void gwi_pages_start(gwi_pages *pages, void *memory, size_t n_bytes, int only_used);
 void gwi_pages_stop(gwi_pages *pages); /* joins; zeros and a second time are fine */
 
+/* Memory that will be used soon: spare whoever does the faults of its pages, if that can be. */
+void gwi_pages_map(void *at, size_t n_bytes);
+
 /* How many bytes are in huge pages by now. */
 size_t gwi_pages_done(const gwi_pages *pages);
 

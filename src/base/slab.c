@@ -48,6 +48,11 @@ static size_t blocks_at(uint64_t n_blocks)
     return (end + unit - 1) / unit * unit;
 }
 
+size_t gwi_slab_head_bytes(uint64_t n_blocks)
+{
+    return blocks_at(n_blocks);
+}
+
 size_t gwi_slab_bytes(size_t block_bytes, uint64_t n_blocks)
 {
     size_t bytes;
@@ -214,6 +219,10 @@ int gwi_slab_alloc(gwi_slab *slab, uint32_t *ret_block)
     if (!pop(slab, &block) && !take_fresh(slab, &block) && !pop(slab, &block))
         return gwi_fail(GW_ENOMEM, "slab: all %u blocks of %zu bytes are in use", slab->n_blocks,
                         slab->block_bytes);
+    /* Where the next one will look. */
+    uint32_t next = first_of(atomic_load_explicit(&slab->header->head, memory_order_relaxed));
+    if (next != GWI_SLAB_LAST)
+        __builtin_prefetch(&slab->link[next - 1]);
     *ret_block = block;
     return 0;
 }

@@ -90,6 +90,10 @@ typedef struct gwi_slab {
  * than GWI_SLAB_MAX_BLOCKS blocks, or more memory than there are addresses. */
 size_t gwi_slab_bytes(size_t block_bytes, uint64_t n_blocks);
 
+/* Of these, the bytes before the first block.  Of the rest only blocks that were ever given
+ * out are used. */
+size_t gwi_slab_head_bytes(uint64_t n_blocks);
+
 /* Make a slab of `n_blocks` free blocks at `memory`, which is aligned to
  * GWI_LINE; whatever was there is gone.  The blocks themselves are not touched.
  * The first one is aligned to GWI_LINE, with many blocks to GWI_PAGE if `memory` is; the
@@ -100,6 +104,14 @@ int gwi_slab_init(gwi_slab *slab, void *memory, size_t memory_bytes, size_t bloc
 /* Use the slab at `memory`, made by another process or another build.  GW_ESTATE
  * if there is none (or not yet), GW_EDISAGREE if its layout is not ours. */
 int gwi_slab_attach(gwi_slab *slab, void *memory, size_t memory_bytes);
+
+/* How many blocks, from the first, have been given out so far, each at least once. */
+static inline uint64_t gwi_slab_ever_used(const gwi_slab *slab)
+{
+    uint64_t fresh = atomic_load_explicit(&slab->header->fresh, memory_order_relaxed);
+
+    return fresh < slab->n_blocks ? fresh : slab->n_blocks;
+}
 
 /* Take a free block; GW_ENOMEM if there is none. */
 int gwi_slab_alloc(gwi_slab *slab, uint32_t *ret_block);

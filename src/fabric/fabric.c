@@ -63,14 +63,14 @@ int gwi_patience_pause(gwi_patience *p)
     return now >= p->deadline_ns ? GW_ETIMEOUT : 1;
 }
 
-int gwi_fabric_segment_open(gwi_fabric *f, size_t n_bytes, int64_t deadline_ns,
+int gwi_fabric_segment_open(gwi_fabric *f, size_t n_bytes, size_t n_now, int64_t deadline_ns,
                             gwi_segment *ret_segment)
 {
     gwi_patience p;
     int done, err = 0;
 
     gwi_patience_begin(&p, f, GWI_LANE_WORLD, deadline_ns);
-    while ((done = f->ops->segment_open(f, n_bytes, ret_segment)) == 0 && err >= 0)
+    while ((done = f->ops->segment_open(f, n_bytes, n_now, ret_segment)) == 0 && err >= 0)
         err = gwi_patience_pause(&p);
     gwi_patience_end(&p);
     if (done != 0)
@@ -82,6 +82,17 @@ int gwi_fabric_segment_open(gwi_fabric *f, size_t n_bytes, int64_t deadline_ns,
 }
 
 /* what a fabric lacks */
+
+void *gwi_no_reserve(gwi_fabric *f, int peer, int lane, size_t *ret_n_bytes)
+{
+    (void)f, (void)peer, (void)lane, (void)ret_n_bytes;
+    return NULL;
+}
+
+void gwi_no_commit(gwi_fabric *f, int peer, int lane, size_t n_bytes)
+{
+    (void)f, (void)peer, (void)lane, (void)n_bytes;
+}
 
 static int no_open(gwi_fabric *f, const int *ranks, int n_ranks, uint64_t context,
                    gwi_native_group **ret_group)

@@ -147,6 +147,12 @@ struct gwi_fabric_ops {
      * one peer on one lane are sent one after the other. */
     int (*send)(gwi_fabric *f, gwi_outgoing *out);
 
+    /* The same for a message that is written where it goes: room for it, and how long it may
+     * be, or NULL if it cannot be done so or not now.  Nothing else is sent to the peer on
+     * this lane until it is committed, or the lane is not used any more. */
+    void *(*reserve)(gwi_fabric *f, int peer, int lane, size_t *ret_n_bytes);
+    void (*commit)(gwi_fabric *f, int peer, int lane, size_t n_bytes);
+
     /* Give a message up that is not done.  The receiver gets all or nothing. */
     void (*abandon)(gwi_fabric *f, gwi_outgoing *out);
 
@@ -186,8 +192,12 @@ struct gwi_fabric_ops {
     /* Map new memory, zeroed, for all processes of the node.  Collective for
      * the node's processes, which must open their segments in the same order,
      * one after the other.  Never blocks: call it with the same arguments until
-     * it returns 1 (done) or an error, which then all of them get. */
-    int (*segment_open)(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segment);
+     * it returns 1 (done) or an error, which then all of them get.  The first `n_now`
+     * bytes have memory at once.  Any of the processes asks for more before they use it:
+     * memory that was not asked for is there too if there is any, else whoever
+     * touches it is killed. */
+    int (*segment_open)(gwi_fabric *f, size_t n_bytes, size_t n_now, gwi_segment *ret_segment);
+    int (*segment_need)(gwi_fabric *f, const gwi_segment *segment, size_t at, size_t n_bytes);
     void (*segment_close)(gwi_fabric *f, gwi_segment *segment);
 
     /* Memory for some processes only: those for whom shares() says yes, which may be
@@ -236,8 +246,12 @@ void gwi_patience_end(gwi_patience *p);
  * caller makes the sentence, since it knows who is missing. */
 int gwi_patience_pause(gwi_patience *p);
 
+/* For fabrics in which no message is written where it goes. */
+void *gwi_no_reserve(gwi_fabric *f, int peer, int lane, size_t *ret_n_bytes);
+void gwi_no_commit(gwi_fabric *f, int peer, int lane, size_t n_bytes);
+
 /* The same as the fabric's segment_open(), with the waiting. */
-int gwi_fabric_segment_open(gwi_fabric *f, size_t n_bytes, int64_t deadline_ns,
+int gwi_fabric_segment_open(gwi_fabric *f, size_t n_bytes, size_t n_now, int64_t deadline_ns,
                             gwi_segment *ret_segment);
 
 #endif

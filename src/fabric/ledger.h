@@ -22,30 +22,30 @@
 
 /* The operations a rank can be in: name, text.  Those from ALLREDUCE on are in the order of
  * GW_COLLECTIVES. */
-#define GWI_OPS(X)                           \
-    X(NOTHING, "no call yet")                \
-    X(BARRIER, "barrier")                    \
-    X(SEND, "send to")                       \
-    X(RECV, "recv from")                     \
-    X(ISEND, "Isend to")                     \
-    X(IRECV, "Irecv from")                   \
-    X(IRECV_ANY, "Irecv from anyone")        \
-    X(WAIT_SEND, "Wait, Isend to")           \
-    X(WAIT_RECV, "Wait for")                 \
-    X(WAIT_ANY, "Wait for anyone")           \
-    X(GROUP, "making a communicator")        \
-    X(LATCH, "waiting for a key's latch")    \
-    X(WORKERS_BARRIER, "workers' barrier")   \
-    X(PARAMS, "waiting for parameters")      \
-    X(ALLREDUCE, "Allreduce")                \
-    X(REDUCE, "Reduce")                      \
-    X(BCAST, "Bcast")                        \
-    X(GATHER, "Gather")                      \
-    X(ALLGATHER, "Allgather")                \
-    X(SCATTER, "Scatter")                    \
-    X(ALLTOALL, "Alltoall")                  \
-    X(REDUCE_SCATTER, "Reduce_scatter")      \
-    X(SCAN, "Scan")                          \
+#define GWI_OPS(X)                         \
+    X(NOTHING, "no call yet")              \
+    X(BARRIER, "barrier")                  \
+    X(SEND, "send to")                     \
+    X(RECV, "recv from")                   \
+    X(ISEND, "Isend to")                   \
+    X(IRECV, "Irecv from")                 \
+    X(IRECV_ANY, "Irecv from anyone")      \
+    X(WAIT_SEND, "Wait, Isend to")         \
+    X(WAIT_RECV, "Wait for")               \
+    X(WAIT_ANY, "Wait for anyone")         \
+    X(GROUP, "making a communicator")      \
+    X(LATCH, "waiting for a key's latch")  \
+    X(WORKERS_BARRIER, "workers' barrier") \
+    X(PARAMS, "waiting for parameters")    \
+    X(ALLREDUCE, "Allreduce")              \
+    X(REDUCE, "Reduce")                    \
+    X(BCAST, "Bcast")                      \
+    X(GATHER, "Gather")                    \
+    X(ALLGATHER, "Allgather")              \
+    X(SCATTER, "Scatter")                  \
+    X(ALLTOALL, "Alltoall")                \
+    X(REDUCE_SCATTER, "Reduce_scatter")    \
+    X(SCAN, "Scan")                        \
     X(COMM_BARRIER, "Barrier")
 
 #define GWI_OP(name, text) GWI_OP_##name,

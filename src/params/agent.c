@@ -16,8 +16,6 @@
 #define LOOKS 100            /* naps between looking for deaths */
 #define ATTEND_NS (200 * GWI_US)
 #define LOOKS_PER_YIELD 32
-#define WATCH_NS \
-    (2 * GWI_MS) /* the longest sleep while there may be something that rings no bell */
 
 struct sync_order {
     struct sync_order *next;
@@ -30,15 +28,16 @@ struct gwi_agent {
     gw_params *params; /* borrowed */
     gwi_node *node;
     int *ranks, *nodes_of;
+    uint64_t *backed;
     int channel;
     gwi_thread thread;
     gwi_attendance attendance; /* of workers that do its work */
     /* the node above and the following under `lock`: who has it is the agent */
     pthread_mutex_t lock;
     struct sync_order *syncs;
-    uint64_t finished;   /* by the state machine, of which workers were told */
-    int has_news;        /* for workers, of other kinds */
-    _Atomic int watches; /* something may happen that rings no bell; read by its thread */
+    uint64_t finished;       /* by the state machine, of which workers were told */
+    int has_news;            /* for workers, of other kinds */
+    _Atomic int64_t watches; /* as the node says; read by its thread */
     /* by who has the lock, read by anyone */
     _Atomic int err;
     char sentence[512]; /* before `err` */
@@ -183,6 +182,20 @@ static int wait_for_latch(void *ctx, int64_t key)
     return 0;
 }
 
+/* Vectors have come for which there is no memory yet. */
+static int need_memory(void *ctx, void *at, size_t n_bytes)
+{
+    const gwi_agent *agent = ctx;
+    const gwi_segment *segment = &agent->params->segment;
+    gwi_fabric *f = agent->params->world->fabric;
+    size_t offset = (size_t)((unsigned char *)at - (unsigned char *)segment->base);
+    int err = f->ops->segment_need(f, segment, offset, n_bytes);
+
+    if (err == 0)
+        gwi_pages_map(at, n_bytes);
+    return err;
+}
+
 /* It ends by an error: let everybody know whom it concerns. */
 static void fail(gwi_agent *agent, int err)
 {
@@ -224,10 +237,10 @@ static void sleep_a_while(gwi_agent *agent, gwi_waiter *waiter)
 {
     gwi_fabric *f = agent->params->world->fabric;
 
-    if (!waiter->polls && atomic_load_explicit(&agent->watches, memory_order_relaxed)) {
+    int64_t watches = atomic_load_explicit(&agent->watches, memory_order_relaxed);
+    if (watches > 0 && !waiter->polls)
         waiter->polls = 1;
-        waiter->longest_ns = WATCH_NS;
-    }
+    waiter->longest_ns = watches;
     if (gwi_waiter_pause(waiter) > 0 && f->ops->check(f) < 0) {
         pthread_mutex_lock(&agent->lock);
         if (atomic_load_explicit(&agent->err, memory_order_relaxed) == 0)
@@ -301,9 +314,15 @@ int gwi_agent_attend(gwi_agent *agent, int (*is_over)(void *ctx), void *ctx)
     return over;
 }
 
-int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts, size_t n,
-                     gwi_lent lent, _Atomic uint32_t *done)
+static int is_done(void *ctx)
 {
+    return (int)atomic_load_explicit((_Atomic uint32_t *)ctx, memory_order_seq_cst);
+}
+
+int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts, size_t n,
+                     gwi_lent lent, _Atomic uint32_t *done, int stays)
+{
+    gwi_attend(&agent->attendance); /* answers may come before all is asked */
     pthread_mutex_lock(&agent->lock);
     int err = atomic_load_explicit(&agent->err, memory_order_relaxed);
     if (err == 0) {
@@ -314,11 +333,16 @@ int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts,
             take_turn(agent);
     }
     pthread_mutex_unlock(&agent->lock);
+    if (stays && err >= 0)
+        gwi_agent_attend(agent, is_done, done);
+    gwi_attend_end(&agent->attendance);
+    help(agent);
     return gwi_agent_check(agent->params);
 }
 
 int gwi_agent_order(gwi_agent *agent, int seat, gwi_order *order)
 {
+    gwi_attend(&agent->attendance);
     pthread_mutex_lock(&agent->lock);
     int err = atomic_load_explicit(&agent->err, memory_order_relaxed);
     if (err == 0) {
@@ -330,6 +354,8 @@ int gwi_agent_order(gwi_agent *agent, int seat, gwi_order *order)
             take_turn(agent);
     }
     pthread_mutex_unlock(&agent->lock);
+    gwi_attend_end(&agent->attendance);
+    help(agent);
     return gwi_agent_check(agent->params);
 }
 
@@ -383,6 +409,12 @@ int gwi_agent_start(gw_params *params, gwi_technique technique)
     local.hand = &params->agent_hands[agent->channel];
     local.stuck = wait_for_latch;
     local.ctx = agent;
+    local.need = need_memory;
+    local.backed = agent->backed = calloc(2 * params->geometry.n_classes, sizeof *local.backed);
+    if (agent->backed == NULL) {
+        err = gwi_fail(GW_ENOMEM, "an agent");
+        goto free_agent;
+    }
     gwi_node_options options = {.geometry = &params->geometry,
                                 .node = f->place.node,
                                 .nodes = f->place.nodes,
@@ -408,6 +440,7 @@ free_agent:
     gwi_node_free(agent->node);
     free(agent->ranks);
     free(agent->nodes_of);
+    free(agent->backed);
     free(agent);
     return err;
 }
@@ -431,6 +464,7 @@ void gwi_agent_stop(gwi_agent *agent)
     gwi_node_free(agent->node);
     free(agent->ranks);
     free(agent->nodes_of);
+    free(agent->backed);
     free(agent);
 }
 

@@ -24,9 +24,9 @@ int gwi_agent_check(const gw_params *params);
 
 /* For workers of the agent's process.  Each returns what gwi_agent_check() does. */
 
-/* Begin an operation: as gwi_node_order(). */
+/* Begin an operation: as gwi_node_order().  `stays`: and wait a while for its end. */
 int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts, size_t n,
-                     gwi_lent lent, _Atomic uint32_t *done);
+                     gwi_lent lent, _Atomic uint32_t *done, int stays);
 
 /* Take an order without vectors. */
 int gwi_agent_order(gwi_agent *agent, int seat, gwi_order *order);

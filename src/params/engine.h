@@ -79,7 +79,8 @@ typedef struct gwi_item {
      * must not overtake it, in line */
     gwi_told last_word;
     gwi_op_in_line *first, *last;
-    /* those who wait for the key to come here */
+    /* an operation that waits for the key to come here, and others */
+    gwi_pending *awaits;
     struct gwi_arrival {
         struct gwi_arrival *next;
         gwi_pending *pending;
@@ -96,7 +97,8 @@ typedef struct gwi_item {
     gwi_told told;
     int tell_again; /* marked while something was on its way */
     /* of an owned key */
-    gwi_holder *holders;
+    gwi_holder *holders; /* `few`, or owned */
+    gwi_holder few[2];
     int n_holders, holders_capacity;
     int moving;      /* the home was asked to let somebody own it */
     uint32_t tenure; /* how often it has changed owners */
@@ -137,6 +139,7 @@ typedef struct gwi_link {
     struct gwi_link *next; /* there */
     gwi_frame collecting, sending;
     int n_notes;      /* in `collecting` */
+    int in_place;     /* `collecting` lies in the fabric's memory */
     gwi_outgoing out; /* of `sending` */
     int under_way;
     gwi_frame coming; /* the message that comes in, in pieces */
@@ -160,6 +163,7 @@ typedef struct gwi_place_seen {
 
 struct gwi_node {
     int id, nodes, workers_n;
+    int home_shift; /* log2 of `nodes`, or -1 */
     gwi_technique technique;
     int64_t round_ns;
     gwi_node_ahead *ahead;
@@ -189,7 +193,8 @@ struct gwi_node {
     int64_t patience_ns, next_later_ns;
     uint32_t terms; /* given out */
     uint64_t tokens;
-    int64_t now_ns, next_round_ns;
+    int64_t now_ns, next_round_ns, last_round_ns;
+    double gap_ns; /* between rounds, at most but for few */
     double act_ns; /* how long a WANT takes, at most but for few */
     /* barriers */
     uint64_t arrived_for, released;    /* generations */
@@ -204,6 +209,18 @@ struct gwi_node {
     int err;             /* the first failure */
     gwi_node_stats stats;
 };
+
+/* Keys are at home on nodes in turn.  A division takes as long as a message's note; most jobs have
+ * 2, 4, 8 ... nodes. */
+static inline int gwi_home(const gwi_node *node, int64_t key)
+{
+    return (int)(node->home_shift >= 0 ? key & (node->nodes - 1) : key % node->nodes);
+}
+
+static inline gwi_place_of_key *gwi_directory(const gwi_node *node, int64_t key)
+{
+    return &node->directory[node->home_shift >= 0 ? key >> node->home_shift : key / node->nodes];
+}
 
 /* items */
 gwi_item *gwi_item_find(gwi_node *node, int64_t key);

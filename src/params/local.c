@@ -25,6 +25,36 @@ size_t gwi_local_bytes(const gwi_geometry *g)
     return sum;
 }
 
+static uint64_t keys_of(const gwi_geometry *g, gwi_share share, uint32_t class)
+{
+    uint64_t n = 0;
+
+    for (int64_t key = 0; key < g->n_keys; key++)
+        n += gwi_share_home(share, key) == share.node &&
+             (g->class_of == NULL ? 0 : g->class_of[key]) == class;
+    return n;
+}
+
+int gwi_local_needs(const gwi_geometry *g, gwi_share share,
+                    int (*need)(void *ctx, size_t at, size_t n_bytes), void *ctx)
+{
+    size_t at = round_up(gwi_store_bytes(g));
+    int err = need(ctx, 0, gwi_store_slab_at(g, 0));
+
+    if (err == 0)
+        err = need(ctx, at, gwi_marks_bytes(g->n_keys));
+    at += round_up(gwi_marks_bytes(g->n_keys));
+    for (uint32_t c = 0; c < g->n_classes && err == 0; c++) {
+        const gwi_length_class *class = &g->classes[c];
+        size_t head = gwi_slab_head_bytes(class->n_keys);
+        err = need(ctx, gwi_store_slab_at(g, c), head + keys_of(g, share, c) * class->row_bytes);
+        if (err == 0)
+            err = need(ctx, at, head);
+        at += pairs_bytes(class);
+    }
+    return err;
+}
+
 /* Make everything, or attach to it. */
 static int view(gwi_local *local, const gwi_geometry *g, gwi_share share, void *memory, int make)
 {
@@ -156,9 +186,32 @@ static unsigned char *untold_of(const struct key *k)
     return (unsigned char *)value_of(k) + k->row_bytes;
 }
 
+#define GROW_BYTES ((size_t)2 << 20) /* at least; and by a sixteenth */
+
+/* See that the slab's next block has memory. */
+static void back(gwi_local *local, gwi_slab *slab, uint64_t *backed)
+{
+    uint64_t used = gwi_slab_ever_used(slab);
+    uint64_t more = GROW_BYTES / slab->block_bytes + 1 + used / 16;
+
+    if (gwi_likely(used < *backed || used == slab->n_blocks || local->err < 0))
+        return;
+    more = more < slab->n_blocks - used ? more : slab->n_blocks - used;
+    local->err = local->need(local->ctx, gwi_slab_block(slab, (uint32_t)used),
+                             more * slab->block_bytes);
+    *backed = used + more;
+}
+
 static void place(struct key *k, gwi_slab *slab, unsigned state)
 {
+    gwi_local *local = k->local;
     uint32_t slot;
+
+    if (local->need != NULL)
+        back(local, slab,
+             &local->backed[state == GWI_REPLICA
+                                ? local->store.geometry->n_classes + (slab - local->pairs)
+                                : slab - local->store.slabs]);
     int err = gwi_slab_alloc(slab, &slot);
 
     assert(err == 0); /* there is one for each key */
@@ -177,8 +230,22 @@ static void displace(struct key *k)
 
 /* workers */
 
+/* Most of the time nobody changes it, and no latch is needed.  Returns whether `to` has it. */
+static int read_at_once(gwi_local *local, int64_t key, void *to)
+{
+    struct key k = find(local, key);
+
+    k.word = gwi_word_look(k.at);
+    if (k.word & GWI_WORD_LATCH || gwi_word_state(k.word) == GWI_ABSENT)
+        return 0;
+    gwi_row_read(to, value_of(&k), k.row_bytes);
+    return gwi_word_unchanged(k.at, k.word);
+}
+
 int gwi_local_pull(gwi_local *local, int64_t key, void *to)
 {
+    if (gwi_likely(read_at_once(local, key, to)))
+        return 1;
     struct key k = latch(local, key);
     int here = gwi_word_state(k.word) != GWI_ABSENT;
 
@@ -226,6 +293,8 @@ int gwi_local_change(gwi_local *local, int64_t key, gwi_change change, const voi
 
 void gwi_local_read(gwi_local *local, int64_t key, void *to)
 {
+    if (gwi_likely(read_at_once(local, key, to)))
+        return;
     struct key k = latch(local, key);
 
     gwi_row_read(to, value_of(&k), k.row_bytes);

@@ -28,7 +28,10 @@ typedef struct gwi_local {
     gwi_hand *hand; /* NULL: nobody else can be there */
     gwi_stuck *stuck;
     void *ctx;
-    int err; /* what `stuck` said: nothing here is to be trusted any more */
+    int err; /* what `stuck` or `need` said: nothing here is to be trusted any more */
+    /* for who gives vectors a place: see that this memory is there.  NULL: it all is */
+    int (*need)(void *ctx, void *at, size_t n_bytes);
+    uint64_t *backed; /* [2 * classes]: rows, then pairs, that have memory; the caller's */
 } gwi_local;
 
 /* What a change does; also of one that travels. */
@@ -38,6 +41,11 @@ typedef enum gwi_change { GWI_NO_CHANGE, GWI_ADD, GWI_ASSIGN } gwi_change;
 size_t gwi_local_bytes(const gwi_geometry *geometry);
 int gwi_local_init(gwi_local *local, const gwi_geometry *geometry, gwi_share share, void *memory,
                    size_t memory_bytes);
+
+/* Call `need` for each part of the memory that is used from the beginning. */
+int gwi_local_needs(const gwi_geometry *geometry, gwi_share share,
+                    int (*need)(void *ctx, size_t at, size_t n_bytes), void *ctx);
+
 int gwi_local_attach(gwi_local *local, const gwi_geometry *geometry, void *memory);
 void gwi_local_fini(gwi_local *local);
 

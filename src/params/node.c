@@ -8,7 +8,8 @@
 #include <sys/mman.h>
 
 #define MOST_PATIENCE_NS (100.0 * GWI_MS)
-#define AHEAD 8 /* keys ahead of which something is fetched */
+#define WATCH_NS (2 * GWI_MS) /* between looks at what rings no bell, at most */
+#define AHEAD 8               /* keys ahead of which something is fetched */
 
 #ifdef GWI_MUTANTS
 int gwi_mutant;
@@ -62,6 +63,8 @@ int gwi_node_new(const gwi_node_options *opt, gwi_node **ret_node)
         return gwi_fail(GW_ENOMEM, "a node");
     node->id = opt->node;
     node->nodes = opt->nodes;
+    node->home_shift = (opt->nodes & (opt->nodes - 1)) == 0 ? __builtin_ctz((unsigned)opt->nodes)
+                                                            : -1;
     node->workers_n = opt->workers;
     node->technique = opt->technique;
     node->round_ns = opt->round_ns > 0 ? opt->round_ns : 100000;
@@ -107,7 +110,8 @@ static void empty_item(gwi_item *item)
     }
     free(item->told.values);
     free(item->last_word.values);
-    free(item->holders);
+    if (item->holders != item->few)
+        free(item->holders);
 }
 
 static void free_worker(gwi_node_worker *worker)
@@ -199,7 +203,7 @@ gwi_item *gwi_item_get(gwi_node *node, int64_t key)
 
 static int is_quiet(const gwi_item *item)
 {
-    return item->first == NULL && item->last_word.values == NULL && item->arrivals == NULL &&
+    return item->first == NULL && item->last_word.values == NULL && item->awaits == NULL &&
            item->want == 0 && !item->asked && item->told.values == NULL && item->n_holders == 0 &&
            !item->moving && !item->due && !item->later && item->parked == NULL;
 }
@@ -229,7 +233,7 @@ void gwi_cache_note(gwi_node *node, int64_t key, int owner)
 {
     gwi_place_seen *place = gwi_cache_place(node, key);
 
-    if (owner != (int)(key % node->nodes))
+    if (owner != gwi_home(node, key))
         *place = (gwi_place_seen){key + 1, owner};
     else if (place->key_1 == key + 1)
         place->key_1 = 0; /* it is at home again, where others are asked for anyway */
@@ -239,8 +243,7 @@ int gwi_cache_look(const gwi_node *node, int64_t key)
 {
     const gwi_place_seen *seen = gwi_cache_place(node, key);
 
-    return seen->key_1 == key + 1 && seen->owner != node->id ? seen->owner
-                                                             : (int)(key % node->nodes);
+    return seen->key_1 == key + 1 && seen->owner != node->id ? seen->owner : gwi_home(node, key);
 }
 
 /* operations that are not done at once */
@@ -494,6 +497,9 @@ int gwi_node_order(gwi_node *node, gwi_access access, const gwi_part *parts, siz
 
 void gwi_arrived_here(gwi_node *node, gwi_item *item)
 {
+    if (item->awaits != NULL)
+        finish_one(node, item->awaits);
+    item->awaits = NULL;
     while (item->arrivals != NULL) {
         struct gwi_arrival *next = item->arrivals->next;
         finish_one(node, item->arrivals->pending);
@@ -502,22 +508,36 @@ void gwi_arrived_here(gwi_node *node, gwi_item *item)
     }
 }
 
-static int await_arrival(gwi_node *node, gwi_pending *pending, int64_t key)
+/* Several operations wait for one arrival. */
+static int await_too(gwi_item *item, gwi_pending *pending)
 {
-    gwi_item *item = gwi_item_get(node, key);
     struct gwi_arrival *arrival = malloc(sizeof *arrival);
 
-    if (item == NULL || arrival == NULL) {
-        free(arrival);
-        return gwi_fail_node(node, gwi_fail(GW_ENOMEM, "moving key %lld", (long long)key));
-    }
-    gwi_note note = {.kind = GWI_NOTE_LOCALIZE, .node = node->id, .key = key};
-    if (item->arrivals == NULL)
-        gwi_send(node, (int)(key % node->nodes), &note, NULL, 0, NULL, 0);
+    if (arrival == NULL)
+        return gwi_fail(GW_ENOMEM, "moving key %lld", (long long)item->key);
     *arrival = (struct gwi_arrival){item->arrivals, pending};
     item->arrivals = arrival;
-    pending->left++;
     return 0;
+}
+
+static void await_arrival(gwi_node *node, gwi_pending *pending, int64_t key)
+{
+    gwi_note note = {.kind = GWI_NOTE_LOCALIZE, .node = node->id, .key = key};
+    gwi_item *item = gwi_item_get(node, key);
+    int err = 0;
+
+    if (item == NULL)
+        return;
+    if (item->awaits == NULL) {
+        item->awaits = pending;
+        gwi_send(node, gwi_home(node, key), &note, NULL, 0, NULL, 0);
+    } else {
+        err = await_too(item, pending);
+    }
+    if (err < 0)
+        gwi_fail_node(node, err);
+    else
+        pending->left++;
 }
 
 static void bring_here(gwi_node *node, gwi_pending *pending, const int64_t *keys, size_t n)
@@ -582,6 +602,8 @@ int gwi_node_intent(gwi_node *node, int worker, const int64_t *keys, size_t n, i
 
     if (node->technique == GWI_TECHNIQUE_STATIC || end <= w->clock || end <= start || w->finished)
         return 0;
+    if (start <= w->clock)
+        node->next_round_ns = 0; /* there is no time to lose */
     return gwi_intents_add(&w->intents, keys, n, start, end);
 }
 
@@ -631,18 +653,24 @@ void gwi_act_due(gwi_node *node, int worker)
     act(node, &node->workers[worker], 1);
 }
 
+/* Between rounds, at most but for few. */
+static double gap_ns(const gwi_node *node)
+{
+    return node->gap_ns > (double)node->round_ns ? node->gap_ns : (double)node->round_ns;
+}
+
 static void act_on_intents(gwi_node *node)
 {
     set_patience(node);
     for (int i = 0; i < node->workers_n; i++) {
         gwi_node_worker *w = &node->workers[i];
         gwi_timing_look(&w->timing, w->clock, node->now_ns);
-        int64_t ahead = node->ahead != NULL
-                            ? node->ahead(node->ahead_ctx, i, w->clock)
-                            : gwi_timing_ahead(&w->timing, node->now_ns,
-                                               2 * (double)node->round_ns + node->act_ns);
-        if (w->intents.n_to_come + w->intents.n_in_force > 0)
-            act(node, w, ahead);
+        if (w->intents.n_to_come + w->intents.n_in_force == 0)
+            continue;
+        act(node, w,
+            node->ahead != NULL
+                ? node->ahead(node->ahead_ctx, i, w->clock)
+                : gwi_timing_ahead(&w->timing, node->now_ns, 2 * gap_ns(node) + node->act_ns));
     }
 }
 
@@ -736,6 +764,9 @@ int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns)
     node->fabric = fabric;
     busy = gwi_post_step(node, fabric);
     if (now_ns >= node->next_round_ns) {
+        if (node->last_round_ns > 0)
+            gwi_timing_learn(&node->gap_ns, (double)(now_ns - node->last_round_ns));
+        node->last_round_ns = now_ns;
         node->next_round_ns = now_ns + node->round_ns;
         uint64_t before = node->stats.round_keys;
         act_on_intents(node);
@@ -757,7 +788,7 @@ int gwi_node_is_idle(const gwi_node *node)
         return 0;
     while (gwi_hash_next(&node->items, &cursor, &key, &value)) {
         const gwi_item *item = (const gwi_item *)(uintptr_t)value;
-        if (item->first != NULL || item->last_word.values != NULL || item->arrivals != NULL ||
+        if (item->first != NULL || item->last_word.values != NULL || item->awaits != NULL ||
             item->asked || item->told.values != NULL || item->moving || item->due || item->later ||
             item->parked != NULL)
             return 0;
@@ -768,12 +799,19 @@ int gwi_node_is_idle(const gwi_node *node)
     return gwi_meeting_is_idle(node) && !gwi_marks_any(&node->local.marks);
 }
 
-int gwi_node_watches(const gwi_node *node)
+int64_t gwi_node_watches(const gwi_node *node)
 {
+    int64_t often = node->patience_ns / 4;
+
     for (int w = 0; w < node->workers_n; w++)
-        if (node->workers[w].intents.n_to_come + node->workers[w].intents.n_in_force > 0)
-            return 1;
-    return node->items.count > 0;
+        if (node->workers[w].intents.n_to_come > 0)
+            return often < 2 * node->round_ns ? 2 * node->round_ns
+                   : often < WATCH_NS         ? often
+                                              : WATCH_NS;
+    for (int w = 0; w < node->workers_n; w++)
+        if (node->workers[w].intents.n_in_force > 0)
+            return WATCH_NS;
+    return node->items.count > 0 ? WATCH_NS : 0;
 }
 
 int64_t gwi_node_next_ns(const gwi_node *node)
@@ -832,8 +870,8 @@ gwi_local *gwi_node_local(gwi_node *node)
 
 int gwi_node_owner(const gwi_node *node, int64_t key)
 {
-    assert(key % node->nodes == node->id);
-    return node->directory[key / node->nodes].owner;
+    assert(gwi_home(node, key) == node->id);
+    return gwi_directory(node, key)->owner;
 }
 
 bool gwi_node_valid(const gwi_node *node)

@@ -40,7 +40,7 @@ int gwi_frame_begin(gwi_frame *frame, uint64_t opening)
 
 void *gwi_frame_room(gwi_frame *frame, gwi_note *note, size_t n_bytes)
 {
-    size_t whole = sizeof *note + padded(n_bytes);
+    size_t whole = gwi_note_bytes(n_bytes);
 
     if (gwi_unlikely(make_room(frame, whole) < 0))
         return NULL;
@@ -72,11 +72,6 @@ void gwi_frame_fini(gwi_frame *frame)
     *frame = (gwi_frame){0};
 }
 
-size_t gwi_note_bytes(const gwi_note *note)
-{
-    return sizeof *note + padded(note->n_bytes);
-}
-
 int gwi_frame_next(const unsigned char *bytes, size_t n_bytes, size_t *at, gwi_note *ret_note,
                    const unsigned char **ret_payload)
 {
@@ -90,7 +85,7 @@ int gwi_frame_next(const unsigned char *bytes, size_t n_bytes, size_t *at, gwi_n
         return gwi_fail(GW_EBROKEN, "a note of kind %u with %u bytes, where %zu are left",
                         ret_note->kind, ret_note->n_bytes, left);
     *ret_payload = bytes + *at + sizeof *ret_note;
-    *at += gwi_note_bytes(ret_note);
+    *at += gwi_note_bytes(ret_note->n_bytes);
     return 1;
 }
 

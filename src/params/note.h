@@ -99,8 +99,11 @@ void *gwi_frame_room(gwi_frame *frame, gwi_note *note, size_t n_bytes);
 
 void gwi_frame_fini(gwi_frame *frame);
 
-/* Of a note with its payload, in a frame. */
-size_t gwi_note_bytes(const gwi_note *note);
+/* Of a note with a payload of so many bytes, in a frame. */
+static inline size_t gwi_note_bytes(size_t payload_bytes)
+{
+    return sizeof(gwi_note) + ((payload_bytes + 7) & ~(size_t)7);
+}
 
 /* The next note of a frame, from `*at` on.  Returns 1; 0 at the end; GW_EBROKEN. */
 int gwi_frame_next(const unsigned char *bytes, size_t n_bytes, size_t *at, gwi_note *ret_note,

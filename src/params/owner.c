@@ -46,12 +46,12 @@ static void serve(gwi_node *node, gwi_note *note, const unsigned char *payload);
 /* Serve a note for the owner, or pass it on. */
 void gwi_route(gwi_node *node, gwi_note *note, const unsigned char *payload)
 {
-    int home = (int)(note->key % node->nodes);
+    int home = gwi_home(node, note->key);
 
     if (gwi_local_state(&node->local, note->key) == GWI_OWNED) {
         serve(node, note, payload);
     } else if (home == node->id) {
-        int owner = node->directory[note->key / node->nodes].owner;
+        int owner = gwi_directory(node, note->key)->owner;
         note->flags |= GWI_NOTE_BY_HOME;
         if (owner == node->id)
             park(node, note, payload);
@@ -74,8 +74,8 @@ void gwi_request(gwi_node *node, gwi_note *note, const void *payload, size_t n_b
 {
     int to = gwi_cache_look(node, note->key);
 
-    if (note->key % node->nodes == node->id) {
-        to = node->directory[note->key / node->nodes].owner;
+    if (gwi_home(node, note->key) == node->id) {
+        to = gwi_directory(node, note->key)->owner;
         note->flags |= GWI_NOTE_BY_HOME;
     }
     gwi_send(node, to, note, payload, n_bytes, NULL, 0);
@@ -93,13 +93,20 @@ static gwi_holder *find_holder(gwi_item *item, int node, uint32_t term)
 
 static gwi_holder *add_holder(gwi_node *node, gwi_item *item, gwi_holder holder)
 {
+    if (item->holders == NULL) {
+        item->holders = item->few;
+        item->holders_capacity = sizeof item->few / sizeof item->few[0];
+    }
     if (item->n_holders == item->holders_capacity) {
-        int capacity = item->holders_capacity == 0 ? 4 : 2 * item->holders_capacity;
-        gwi_holder *grown = realloc(item->holders, (size_t)capacity * sizeof *grown);
+        int capacity = 4 * item->holders_capacity;
+        gwi_holder *grown = malloc((size_t)capacity * sizeof *grown);
         if (grown == NULL) {
             gwi_fail_node(node, gwi_fail(GW_ENOMEM, "replicas of key %lld", (long long)item->key));
             return NULL;
         }
+        memcpy(grown, item->holders, (size_t)item->n_holders * sizeof *grown);
+        if (item->holders != item->few)
+            free(item->holders);
         item->holders = grown;
         item->holders_capacity = capacity;
     }
@@ -241,7 +248,7 @@ static void ask_to_move(gwi_node *node, gwi_item *item, int to)
     if (item->moving)
         return;
     item->moving = 1;
-    gwi_send(node, (int)(item->key % node->nodes), &note, NULL, 0, NULL, 0);
+    gwi_send(node, gwi_home(node, item->key), &note, NULL, 0, NULL, 0);
 }
 
 /* Decide for an owned key who gets it and who gets a replica: if one node alone wants it, it
@@ -398,25 +405,28 @@ static void serve(gwi_node *node, gwi_note *note, const unsigned char *payload)
 
 static void decide(gwi_node *node, int64_t key, int new_owner)
 {
-    gwi_place_of_key *place = &node->directory[key / node->nodes];
+    gwi_place_of_key *place = gwi_directory(node, key);
     gwi_note give = {.kind = GWI_NOTE_GIVE, .node = new_owner, .key = key, .seq = ++place->tenure};
     int old_owner = place->owner;
 
     assert(new_owner != old_owner);
     place->owner = GWI_MUTANT(18) ? old_owner : new_owner;
-    gwi_send(node, old_owner, &give, NULL, 0, NULL, 0);
+    if (old_owner == node->id && node->to_self.n_bytes == 0)
+        gwi_take_give(node, &give); /* nothing that we said to ourselves is before it */
+    else
+        gwi_send(node, old_owner, &give, NULL, 0, NULL, 0);
 }
 
 void gwi_take_localize(gwi_node *node, const gwi_note *note)
 {
-    if (node->directory[note->key / node->nodes].owner != note->node)
+    if (gwi_directory(node, note->key)->owner != note->node)
         decide(node, note->key, note->node);
 }
 
 /* If the owner changed since it asked, whoever it is now knows who wants the key. */
 void gwi_take_move(gwi_node *node, const gwi_note *note)
 {
-    if (node->directory[note->key / node->nodes].owner == (int)note->number || GWI_MUTANT(8))
+    if (gwi_directory(node, note->key)->owner == (int)note->number || GWI_MUTANT(8))
         decide(node, note->key, note->node);
 }
 
@@ -428,16 +438,10 @@ static int keeps_replica(const gwi_node *node, const gwi_item *item)
     return item->want > 0 && node->technique != GWI_TECHNIQUE_RELOCATION;
 }
 
-static int list_holders(gwi_node *node, gwi_item *item, gwi_note *transfer,
-                        gwi_note_holder **ret_list)
+static int list_holders(const gwi_item *item, gwi_note *transfer, gwi_note_holder *list)
 {
-    gwi_note_holder *list = malloc((size_t)(item->n_holders + 1) * sizeof *list);
     int n = 0;
 
-    *ret_list = list;
-    if (list == NULL)
-        return gwi_fail_node(node,
-                             gwi_fail(GW_ENOMEM, "replicas of key %lld", (long long)item->key));
     for (int i = 0; i < item->n_holders; i++) {
         const gwi_holder *h = &item->holders[i];
         if (h->node == transfer->node && !h->tombstone) {
@@ -458,16 +462,20 @@ static int list_holders(gwi_node *node, gwi_item *item, gwi_note *transfer,
 static void hand_over(gwi_node *node, gwi_item *item, int to, uint32_t tenure)
 {
     gwi_note note = {.kind = GWI_NOTE_TRANSFER, .node = to, .key = item->key, .seq = tenure};
-    gwi_note_holder *list = NULL;
+    gwi_note_holder few[8], *list = few;
     int keeps = keeps_replica(node, item);
 
+    if (item->n_holders >= (int)(sizeof few / sizeof few[0]))
+        list = malloc((size_t)(item->n_holders + 1) * sizeof *list);
+    if (list == NULL) {
+        gwi_fail_node(node, gwi_fail(GW_ENOMEM, "replicas of key %lld", (long long)item->key));
+        return;
+    }
     gwi_local_disown(&node->local, item->key, keeps, node->scratch2);
     if (gwi_marks_has(&node->local.marks, item->key) && !GWI_MUTANT(21))
         make_stale(item, NULL);
     refresh_after(node, item, to, node->scratch2);
-    int n = list_holders(node, item, &note, &list);
-    if (n < 0)
-        return;
+    int n = list_holders(item, &note, list);
     if (keeps) {
         item->term = ++node->terms;
         item->seq = 0;
@@ -476,11 +484,23 @@ static void hand_over(gwi_node *node, gwi_item *item, int to, uint32_t tenure)
     note.number = item->stamp;
     gwi_send(node, to, &note, node->scratch2, gwi_row_bytes(node, item->key), list,
              (size_t)n * sizeof *list);
-    free(list);
+    if (list != few)
+        free(list);
     item->n_holders = 0;
     item->moving = 0;
     item->tenure = 0;
     gwi_cache_note(node, item->key, to);
+}
+
+/* The same for a key of which nothing is to be remembered: from its place into the message. */
+static void hand_over_plainly(gwi_node *node, int64_t key, int to, uint32_t tenure)
+{
+    gwi_note note = {.kind = GWI_NOTE_TRANSFER, .node = to, .key = key, .seq = tenure};
+    void *room = gwi_send_room(node, to, &note, gwi_row_bytes(node, key));
+
+    if (room != NULL)
+        gwi_local_disown(&node->local, key, 0, room);
+    gwi_cache_note(node, key, to);
 }
 
 void gwi_take_give(gwi_node *node, const gwi_note *note)
@@ -489,9 +509,11 @@ void gwi_take_give(gwi_node *node, const gwi_note *note)
         park(node, note, NULL);
         return;
     }
-    gwi_item *item = gwi_item_get(node, note->key);
-    if (item == NULL)
+    gwi_item *item = gwi_item_find(node, note->key);
+    if (item == NULL) {
+        hand_over_plainly(node, note->key, note->node, note->seq);
         return;
+    }
     assert(item->tenure == 0 || item->tenure == note->seq - 1 || GWI_MUTANT(8));
     hand_over(node, item, note->node, note->seq);
     gwi_item_forget(node, item);
@@ -549,8 +571,7 @@ static void take_holders(gwi_node *node, gwi_item *item, const gwi_note *note,
 static int count_told(gwi_node *node, gwi_item *item, const gwi_note *note, const gwi_told *told,
                       void *value)
 {
-    if (told->values == NULL || !(note->flags & GWI_NOTE_WAS_HOLDER) || note->term != told->term ||
-        note->n >= told->seq)
+    if (told->values == NULL || note->term != told->term || note->n >= told->seq)
         return 0;
     if (!GWI_MUTANT(11))
         gwi_change_value(&node->local, item->key, value, told->change, told->values);
@@ -570,18 +591,21 @@ void gwi_take_transfer(gwi_node *node, const gwi_note *note, const unsigned char
         return;
     assert(state != GWI_OWNED);
     (void)state;
-    memcpy(node->scratch2, payload, gwi_row_bytes(node, item->key));
+    const void *value = payload;
+    int changed = 0;
     item->n_holders = 0;
     take_holders(node, item, note, payload);
-    int changed = count_told(node, item, note, &item->last_word, node->scratch2) |
+    if (note->flags & GWI_NOTE_WAS_HOLDER) {
+        value = memcpy(node->scratch2, payload, gwi_row_bytes(node, item->key));
+        changed = count_told(node, item, note, &item->last_word, node->scratch2) |
                   count_told(node, item, note, &item->told, node->scratch2);
+    }
     free(item->told.values);
     item->told.values = NULL;
     item->tell_again = 0;
     if (GWI_MUTANT(13) && state == GWI_REPLICA)
         gwi_local_take_untold(&node->local, item->key, node->scratch);
-    changed |= gwi_local_own(&node->local, item->key, node->scratch2,
-                             n_granted(item) > 0 && !GWI_MUTANT(3));
+    changed |= gwi_local_own(&node->local, item->key, value, n_granted(item) > 0 && !GWI_MUTANT(3));
     item->stamp = note->number;
     item->tenure = note->seq;
     gwi_end_asking(node, item);
@@ -595,7 +619,8 @@ void gwi_take_transfer(gwi_node *node, const gwi_note *note, const unsigned char
     gwi_line_move(node, item);
     unpark(node, item);
     item = gwi_item_find(node, note->key);
-    if (item != NULL && gwi_local_state(&node->local, note->key) == GWI_OWNED)
+    if (item != NULL && item->n_holders > 0 &&
+        gwi_local_state(&node->local, note->key) == GWI_OWNED)
         gwi_settle(node, item);
     if (item != NULL)
         gwi_item_forget(node, item);

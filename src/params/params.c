@@ -192,8 +192,18 @@ static int share_memory(gw_params *params)
         return gwi_fail(GW_ENOMEM, "the vectors of %lld keys need more memory than there is",
                         (long long)params->geometry.n_keys);
     return gwi_fabric_segment_open(f, store_at(params) + store_bytes,
+                                   store_at(params) + (has_agents(params) ? 0 : store_bytes),
                                    gwi_deadline_ns(params->world->job.timeout_ns),
                                    &params->segment);
+}
+
+/* With several nodes memory comes with the vectors. */
+static int need(void *ctx, size_t at, size_t n_bytes)
+{
+    const gw_params *params = ctx;
+    gwi_fabric *f = params->world->fabric;
+
+    return f->ops->segment_need(f, &params->segment, store_at(params) + at, n_bytes);
 }
 
 static int make_vectors(gw_params *params, void *memory, size_t n_bytes)
@@ -204,6 +214,9 @@ static int make_vectors(gw_params *params, void *memory, size_t n_bytes)
 
     if (!has_agents(params))
         return gwi_store_init(&params->store, &params->geometry, share, memory, n_bytes);
+    err = gwi_local_needs(&params->geometry, share, need, params);
+    if (err < 0)
+        return err;
     err = gwi_local_init(&params->local, &params->geometry, share, memory, n_bytes);
     params->store = params->local.store;
     return err;

@@ -59,7 +59,8 @@ static void give_back_frame(gwi_node *node, gwi_frame *frame)
 
 static void free_link(gwi_link *link)
 {
-    gwi_frame_fini(&link->collecting);
+    if (!link->in_place)
+        gwi_frame_fini(&link->collecting);
     gwi_frame_fini(&link->sending);
     gwi_frame_fini(&link->coming);
     free(link);
@@ -74,6 +75,11 @@ static void forget_link(gwi_node *node, gwi_link *link)
         node->last_link = NULL;
     give_back_frame(node, &link->collecting);
     free_link(link);
+}
+
+static int rank_of(const gwi_node *node, int peer)
+{
+    return node->ranks == NULL ? peer : node->ranks[peer];
 }
 
 static void list(gwi_node *node, gwi_link *link)
@@ -137,16 +143,47 @@ void gwi_post_fini(gwi_node *node)
 
 /* notes */
 
+/* Begin to collect, where it goes if that can be. */
+static int begin_frame(gwi_node *node, gwi_link *link, size_t n_first)
+{
+    gwi_frame *frame = &link->collecting;
+    size_t room = 0;
+    void *bytes = link->under_way || node->fabric == NULL
+                      ? NULL
+                      : node->fabric->ops->reserve(node->fabric, rank_of(node, link->peer),
+                                                   node->lane, &room);
+
+    if (bytes != NULL && room >= sizeof node->opening + n_first) {
+        give_back_frame(node, frame);
+        *frame = (gwi_frame){.bytes = bytes, .capacity = room};
+        link->in_place = 1;
+    }
+    return gwi_frame_begin(frame, node->opening);
+}
+
+/* What lies where it goes needs only to be let go. */
+static void commit(gwi_node *node, gwi_fabric *fabric, gwi_link *link)
+{
+    fabric->ops->commit(fabric, rank_of(node, link->peer), node->lane, link->collecting.n_bytes);
+    link->collecting = take_frame(node);
+    link->n_notes = 0;
+    link->in_place = 0;
+    node->stats.messages++;
+}
+
 /* Returns 1 if all is sent, 0 if some is left for later. */
 static int send_all(gwi_node *node, gwi_fabric *fabric, gwi_link *link, int *ret_sent)
 {
+    if (link->in_place) {
+        commit(node, fabric, link);
+        *ret_sent = 1;
+    }
     while (link->under_way || link->collecting.n_bytes > 0) {
         if (!link->under_way) {
             link->sending = link->collecting;
             link->collecting = take_frame(node);
             link->n_notes = 0;
-            link->out = (gwi_outgoing){.peer = node->ranks == NULL ? link->peer
-                                                                   : node->ranks[link->peer],
+            link->out = (gwi_outgoing){.peer = rank_of(node, link->peer),
                                        .lane = node->lane,
                                        .bytes = link->sending.bytes,
                                        .n_bytes = link->sending.n_bytes};
@@ -163,18 +200,24 @@ static int send_all(gwi_node *node, gwi_fabric *fabric, gwi_link *link, int *ret
     return 1;
 }
 
+static int is_full(const gwi_link *link, size_t more)
+{
+    return link->n_notes >= NOTES_FULL || link->collecting.n_bytes >= FRAME_FULL ||
+           (link->in_place && link->collecting.n_bytes + more > link->collecting.capacity);
+}
+
 void *gwi_send_room(gwi_node *node, int to, gwi_note *note, size_t n_bytes)
 {
     gwi_link *link = to == node->id ? NULL : link_with(node, to);
     gwi_frame *frame = to == node->id ? &node->to_self : link == NULL ? NULL : &link->collecting;
+    size_t whole = gwi_note_bytes(n_bytes);
     int sent;
 
     if (frame == NULL)
         return NULL;
-    if (link != NULL && node->fabric != NULL &&
-        (frame->n_bytes >= FRAME_FULL || link->n_notes >= NOTES_FULL))
+    if (link != NULL && is_full(link, whole) && node->fabric != NULL)
         send_all(node, node->fabric, link, &sent);
-    if (link != NULL && frame->n_bytes == 0 && gwi_frame_begin(frame, node->opening) < 0) {
+    if (link != NULL && frame->n_bytes == 0 && begin_frame(node, link, whole) < 0) {
         gwi_fail_node(node, GW_ENOMEM);
         return NULL;
     }
@@ -257,13 +300,29 @@ static int check_note(const gwi_node *node, const gwi_note *note)
                           gwi_note_name(note->kind), (long long)note->key, note->n_bytes, need);
 }
 
-/* The keys of the notes to come.  What these will need is fetched ahead: first the word of the key
- * and the place where it was seen, then the vector. */
+/* The notes to come.  What these will need is fetched ahead: first the word of the key, then its
+ * vector. */
 struct outlook {
-    size_t at;  /* of the first note that was not looked at */
-    uint64_t n; /* that were */
-    int64_t key[FAR];
+    size_t at;        /* of the first note that was not looked at */
+    uint64_t n;       /* that were */
+    int64_t key[FAR]; /* whose vector will be needed; -1: none */
 };
+
+static int64_t fetch_first(const gwi_node *node, const gwi_note *note)
+{
+    int64_t key = note->key;
+
+    if (gwi_unlikely(key < 0 || key >= node->geometry->n_keys))
+        return -1;
+    if (note->kind == GWI_NOTE_ANSWER || note->kind == GWI_NOTE_GRANT)
+        __builtin_prefetch(gwi_cache_place(node, key));
+    if (note->kind == GWI_NOTE_ANSWER)
+        return -1;
+    if (note->kind == GWI_NOTE_LOCALIZE || note->kind == GWI_NOTE_MOVE)
+        __builtin_prefetch(gwi_directory(node, key));
+    gwi_local_fetch_word(&node->local, key);
+    return key;
+}
 
 static void look_ahead(const gwi_node *node, struct outlook *o, const unsigned char *bytes,
                        size_t n_bytes, uint64_t handled)
@@ -272,16 +331,13 @@ static void look_ahead(const gwi_node *node, struct outlook *o, const unsigned c
 
     while (o->n < handled + FAR && n_bytes - o->at >= sizeof note) {
         memcpy(&note, bytes + o->at, sizeof note);
-        size_t whole = gwi_note_bytes(&note);
+        size_t whole = gwi_note_bytes(note.n_bytes);
         if (whole > n_bytes - o->at)
             return;
-        int64_t key = note.key >= 0 && note.key < node->geometry->n_keys ? note.key : 0;
-        gwi_local_fetch_word(&node->local, key);
-        __builtin_prefetch(gwi_cache_place(node, key));
-        o->key[o->n++ % FAR] = key;
+        o->key[o->n++ % FAR] = fetch_first(node, &note);
         o->at += whole;
     }
-    if (handled + NEAR < o->n)
+    if (handled + NEAR < o->n && o->key[(handled + NEAR) % FAR] >= 0)
         gwi_local_fetch_vector(&node->local, o->key[(handled + NEAR) % FAR]);
 }
 

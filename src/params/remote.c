@@ -424,7 +424,8 @@ static int begin_at_once(const struct access *a, gwi_part *parts, size_t n)
     int err = a->asynchronous ? make_busy(worker->remote, p) : 0;
     if (err < 0)
         return withdraw(p, err);
-    return gwi_agent_access(worker->params->agent, access, parts, n, a->lent, p->done);
+    return gwi_agent_access(worker->params->agent, access, parts, n, a->lent, p->done,
+                            !a->asynchronous);
 }
 
 /* One order of as many of the parts as fit into half a tray; all are of one channel. */

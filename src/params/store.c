@@ -56,6 +56,17 @@ size_t gwi_store_bytes(const gwi_geometry *g)
     return find_places(g, &p) ? p.end : 0;
 }
 
+size_t gwi_store_slab_at(const gwi_geometry *g, uint32_t class)
+{
+    struct places p;
+    size_t at = 0;
+
+    find_places(g, &p);
+    for (uint32_t c = 0; c <= class; c++)
+        at = put(&p.slabs, slab_bytes(&g->classes[c]));
+    return at;
+}
+
 static uint64_t fingerprint(void)
 {
     const uint64_t layout[] = {VERSION,        GWI_LINE,        sizeof(gwi_store_header),

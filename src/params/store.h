@@ -60,6 +60,9 @@ typedef struct gwi_store {
 #define GWI_STORE_ALIGN GWI_PAGE
 
 /* How much memory a store needs; 0: more than there are addresses. */
+/* Where in it the slab of a class lies; what is before the first one is all needed at once. */
+size_t gwi_store_slab_at(const gwi_geometry *geometry, uint32_t class);
+
 size_t gwi_store_bytes(const gwi_geometry *geometry);
 
 /* Make a store at `memory`, which is zero and aligned to GWI_STORE_ALIGN, with the vectors of

@@ -11,7 +11,7 @@ struct sharing {
 /* Open a segment; the next phase comes when that is done. */
 static int open_segment(struct actor *actor, gwi_fabric *f, size_t n_bytes, gwi_segment *segment)
 {
-    int done = f->ops->segment_open(f, n_bytes, segment);
+    int done = f->ops->segment_open(f, n_bytes, n_bytes, segment);
 
     actor->lane = GWI_LANE_WORLD;
     actor->phase += done == 1;
@@ -140,7 +140,7 @@ const struct conformance_case a_segment_lives_until_its_last_user_closes_it = {
 
 static int expect_failure(struct sharing *s, gwi_fabric *f, size_t n_bytes, int err)
 {
-    int done = f->ops->segment_open(f, n_bytes, &s->a);
+    int done = f->ops->segment_open(f, n_bytes, n_bytes, &s->a);
 
     s->actor.lane = GWI_LANE_WORLD;
     CHECK(s->a.base == NULL);

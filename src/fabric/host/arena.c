@@ -64,7 +64,8 @@ void gwi_arena_release(int fd, uint64_t offset, uint64_t n_bytes)
     fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)n_bytes);
 }
 
-/* Find an address for `n_bytes` at a multiple of GWI_EXTENT_ALIGN; NULL: the kernel shall choose. */
+/* Find an address for `n_bytes` at a multiple of GWI_EXTENT_ALIGN; NULL: the kernel shall choose.
+ */
 static void *huge_address(size_t n_bytes)
 {
     size_t room = n_bytes + GWI_EXTENT_ALIGN;

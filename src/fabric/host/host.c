@@ -392,8 +392,7 @@ static int map_segment(const gwi_host *host, gwi_segment *segment)
     return err;
 }
 
-int gwi_host_segment_map(gwi_host *host, uint64_t offset, size_t n_bytes,
-                         gwi_segment *ret_segment)
+int gwi_host_segment_map(gwi_host *host, uint64_t offset, size_t n_bytes, gwi_segment *ret_segment)
 {
     gwi_segment segment = {.offset = offset, .n_bytes = n_bytes};
     int err = map_segment(host, &segment);
@@ -443,7 +442,9 @@ static int lead(gwi_host *host, gwi_table *table, gwi_segment *segment)
     uint64_t whole = segment->n_bytes + TAIL_BYTES;
 
     segment->offset = gwi_arena_reserve(&host->header->arena, whole);
-    int err = gwi_arena_allocate(host->fd, segment->offset, whole);
+    int err = gwi_arena_allocate(host->fd, segment->offset + segment->n_bytes, TAIL_BYTES);
+    if (err == 0 && host->segment_now > 0)
+        err = gwi_arena_allocate(host->fd, segment->offset, host->segment_now);
     if (err == 0 && (err = map_segment(host, segment)) < 0)
         gwi_arena_release(host->fd, segment->offset, whole);
     table->offset = segment->offset;
@@ -508,7 +509,7 @@ static int finish_locked(gwi_host *host, gwi_table *table, gwi_segment *ret_segm
     return err < 0 ? err : 1;
 }
 
-static int open_locked(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment)
+static int open_locked(gwi_host *host, size_t n_bytes, size_t n_now, gwi_segment *ret_segment)
 {
     gwi_table *table = &host->tables[host->place.node];
     int done = 0;
@@ -516,6 +517,7 @@ static int open_locked(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment)
     if (host->opening == GWI_NOT_OPENING) {
         host->round++;
         host->segment = (gwi_segment){.n_bytes = (n_bytes + 4095) & ~(size_t)4095};
+        host->segment_now = n_now;
         host->opening = GWI_MAPPING;
     }
     if (host->opening == GWI_MAPPING && map_locked(host, table))
@@ -525,12 +527,18 @@ static int open_locked(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment)
     return done;
 }
 
-int gwi_host_segment_open(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment)
+int gwi_host_segment_open(gwi_host *host, size_t n_bytes, size_t n_now, gwi_segment *ret_segment)
 {
-    if (n_bytes == 0 || n_bytes > SIZE_MAX / 2)
+    if (n_bytes == 0 || n_bytes > SIZE_MAX / 2 || n_now > n_bytes)
         return gwi_fail(GW_EINVAL, "a segment of %zu bytes was asked for", n_bytes);
     pthread_mutex_lock(&host->lock);
-    int done = open_locked(host, n_bytes, ret_segment);
+    int done = open_locked(host, n_bytes, n_now, ret_segment);
     pthread_mutex_unlock(&host->lock);
     return done;
+}
+
+int gwi_host_segment_need(const gwi_host *host, const gwi_segment *segment, size_t at,
+                          size_t n_bytes)
+{
+    return gwi_arena_allocate(host->fd, segment->offset + at, n_bytes);
 }

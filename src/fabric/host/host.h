@@ -108,6 +108,7 @@ typedef struct gwi_host {
     uint64_t round;   /* at our node's table, the one we are in or were in last */
     enum { GWI_NOT_OPENING, GWI_MAPPING, GWI_FINISHING } opening;
     gwi_segment segment; /* being opened */
+    size_t segment_now;  /* of it, what must have memory */
     int segment_err;     /* why that failed here */
     int dead;            /* a rank found dead, or -1 */
 } gwi_host;
@@ -128,10 +129,11 @@ int gwi_host_barrier_done(gwi_host *host);
 int gwi_host_barrier_missing(gwi_host *host, int *ret_ranks, int n_max);
 gwi_fate gwi_host_fate(const gwi_host *host, int rank);
 int gwi_host_check(gwi_host *host);
-int gwi_host_segment_open(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment);
+int gwi_host_segment_open(gwi_host *host, size_t n_bytes, size_t n_now, gwi_segment *ret_segment);
+int gwi_host_segment_need(const gwi_host *host, const gwi_segment *segment, size_t at,
+                          size_t n_bytes);
 int gwi_host_segment_make(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment);
-int gwi_host_segment_map(gwi_host *host, uint64_t offset, size_t n_bytes,
-                         gwi_segment *ret_segment);
+int gwi_host_segment_map(gwi_host *host, uint64_t offset, size_t n_bytes, gwi_segment *ret_segment);
 void gwi_host_print_ledger(gwi_host *host, FILE *to);
 
 /* Map a job's shared file, after looking whether it is one that we understand.

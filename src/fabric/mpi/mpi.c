@@ -358,9 +358,14 @@ static void mpi_print_ledger(gwi_fabric *f, FILE *to)
 
 /* segments */
 
-static int mpi_segment_open(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segment)
+static int mpi_segment_open(gwi_fabric *f, size_t n_bytes, size_t n_now, gwi_segment *ret_segment)
 {
-    return self(f)->local->ops->segment_open(self(f)->local, n_bytes, ret_segment);
+    return self(f)->local->ops->segment_open(self(f)->local, n_bytes, n_now, ret_segment);
+}
+
+static int mpi_segment_need(gwi_fabric *f, const gwi_segment *segment, size_t at, size_t n_bytes)
+{
+    return self(f)->local->ops->segment_need(self(f)->local, segment, at, n_bytes);
 }
 
 static int mpi_shares(gwi_fabric *f, int rank)
@@ -504,6 +509,8 @@ static const struct gwi_fabric_ops mpi_ops = {
     .name = "mpi",
     .native = &mpi_native,
     .send = mpi_send,
+    .reserve = gwi_no_reserve,
+    .commit = gwi_no_commit,
     .abandon = mpi_abandon,
     .poll = mpi_poll,
     .waiter_init = mpi_waiter_init,
@@ -516,6 +523,7 @@ static const struct gwi_fabric_ops mpi_ops = {
     .print_ledger = mpi_print_ledger,
     .check = mpi_check,
     .segment_open = mpi_segment_open,
+    .segment_need = mpi_segment_need,
     .segment_close = mpi_segment_close,
     .shares = mpi_shares,
     .segment_make = mpi_segment_make,

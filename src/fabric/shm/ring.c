@@ -133,6 +133,21 @@ gwi_ring_given gwi_ring_give(gwi_ring_giver *g, gwi_outgoing *out)
     return out->sent == out->n_bytes ? GWI_RING_ALL : GWI_RING_PART;
 }
 
+void *gwi_ring_reserve(gwi_ring_giver *g, size_t *ret_n_bytes)
+{
+    uint64_t most = frame_max(g->capacity, FRAME_BYTES) - 8;
+
+    if ((gwi_unlikely(g->abandon) && !give_abandon(g)) || !make_room(g, lines(8 + most)))
+        return NULL;
+    *ret_n_bytes = most;
+    return at(g->ring, g->capacity, g->given) + 8;
+}
+
+void gwi_ring_commit(gwi_ring_giver *g, size_t n_bytes)
+{
+    publish(g, make_head(WHOLE, n_bytes), lines(8 + n_bytes));
+}
+
 void gwi_ring_abandon(gwi_ring_giver *g, const gwi_outgoing *out)
 {
     if (out->begun && out->sent < out->n_bytes)

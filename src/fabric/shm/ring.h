@@ -79,6 +79,11 @@ void gwi_ring_taker_init(gwi_ring_taker *t, gwi_ring_shared *ring, uint64_t capa
 typedef enum gwi_ring_given { GWI_RING_FULL, GWI_RING_PART, GWI_RING_ALL } gwi_ring_given;
 gwi_ring_given gwi_ring_give(gwi_ring_giver *g, gwi_outgoing *out);
 
+/* Room for a message that is written in place, and how long it may be; NULL: there is none now.
+ * It is given by the next call of commit, and before that nothing else is. */
+void *gwi_ring_reserve(gwi_ring_giver *g, size_t *ret_n_bytes);
+void gwi_ring_commit(gwi_ring_giver *g, size_t n_bytes);
+
 /* Take the message that `out` began back.  Never fails: without room it happens
  * before the next message. */
 void gwi_ring_abandon(gwi_ring_giver *g, const gwi_outgoing *out);

@@ -95,6 +95,21 @@ static int shm_send(gwi_fabric *f, gwi_outgoing *out)
     return given == GWI_RING_ALL;
 }
 
+static void *shm_reserve(gwi_fabric *f, int peer, int lane, size_t *ret_n_bytes)
+{
+    gwi_ring_giver *giver = &self(f)->lanes[lane].givers[peer];
+
+    if (gwi_unlikely(giver->ring == NULL) && open_ring(self(f), peer, lane) < 0)
+        return NULL; /* send() says why */
+    return gwi_ring_reserve(giver, ret_n_bytes);
+}
+
+static void shm_commit(gwi_fabric *f, int peer, int lane, size_t n_bytes)
+{
+    gwi_ring_commit(&self(f)->lanes[lane].givers[peer], n_bytes);
+    gwi_host_ring(self(f)->host, peer, lane);
+}
+
 static void shm_abandon(gwi_fabric *f, gwi_outgoing *out)
 {
     gwi_ring_abandon(&self(f)->lanes[out->lane].givers[out->peer], out);
@@ -204,9 +219,14 @@ static int shm_check(gwi_fabric *f)
     return gwi_host_check(self(f)->host);
 }
 
-static int shm_segment_open(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segment)
+static int shm_segment_open(gwi_fabric *f, size_t n_bytes, size_t n_now, gwi_segment *ret_segment)
 {
-    return gwi_host_segment_open(self(f)->host, n_bytes, ret_segment);
+    return gwi_host_segment_open(self(f)->host, n_bytes, n_now, ret_segment);
+}
+
+static int shm_segment_need(gwi_fabric *f, const gwi_segment *segment, size_t at, size_t n_bytes)
+{
+    return gwi_host_segment_need(self(f)->host, segment, at, n_bytes);
 }
 
 static int shm_shares(gwi_fabric *f, int rank)
@@ -253,6 +273,8 @@ static const struct gwi_fabric_ops shm_ops = {
     .name = "shm",
     .native = &gwi_no_native,
     .send = shm_send,
+    .reserve = shm_reserve,
+    .commit = shm_commit,
     .abandon = shm_abandon,
     .poll = shm_poll,
     .waiter_init = shm_waiter_init,
@@ -265,6 +287,7 @@ static const struct gwi_fabric_ops shm_ops = {
     .print_ledger = shm_print_ledger,
     .check = shm_check,
     .segment_open = shm_segment_open,
+    .segment_need = shm_segment_need,
     .segment_close = shm_segment_close,
     .shares = shm_shares,
     .segment_make = shm_segment_make,

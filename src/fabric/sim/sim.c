@@ -698,9 +698,17 @@ static int answer(const struct rank *me, const struct round *round, gwi_segment 
     return 1;
 }
 
-static int sim_segment_open(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segment)
+static int sim_segment_need(gwi_fabric *f, const gwi_segment *segment, size_t at, size_t n_bytes)
+{
+    (void)f, (void)segment, (void)at, (void)n_bytes;
+    return 0; /* it has memory from the start */
+}
+
+static int sim_segment_open(gwi_fabric *f, size_t n_bytes, size_t n_now, gwi_segment *ret_segment)
 {
     struct rank *me = self(f);
+
+    (void)n_now;
 
     if (n_bytes == 0)
         return gwi_fail(GW_EINVAL, "a segment of 0 bytes was asked for");
@@ -799,6 +807,8 @@ static const struct gwi_fabric_ops sim_ops = {
     .name = "sim",
     .native = &gwi_no_native,
     .send = sim_send,
+    .reserve = gwi_no_reserve,
+    .commit = gwi_no_commit,
     .abandon = sim_abandon,
     .poll = sim_poll,
     .waiter_init = sim_waiter_init,
@@ -811,6 +821,7 @@ static const struct gwi_fabric_ops sim_ops = {
     .print_ledger = sim_print_ledger,
     .check = sim_check,
     .segment_open = sim_segment_open,
+    .segment_need = sim_segment_need,
     .segment_close = sim_segment_close,
     .shares = sim_shares,
     .segment_make = sim_segment_make,

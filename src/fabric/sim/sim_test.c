@@ -277,9 +277,9 @@ static void what_was_never_taken_is_freed(void **state)
 
     gwi_outgoing out = {.peer = 1, .lane = 3, .bytes = bytes, .n_bytes = sizeof bytes};
     assert_int_equal(f->ops->send(f, &out), 1);
-    assert_int_equal(f->ops->segment_open(f, 10, &segment), 0);
+    assert_int_equal(f->ops->segment_open(f, 10, 10, &segment), 0);
     assert_int_equal(
-        gwi_sim_fabric(sim, 1)->ops->segment_open(gwi_sim_fabric(sim, 1), 10, &segment), 1);
+        gwi_sim_fabric(sim, 1)->ops->segment_open(gwi_sim_fabric(sim, 1), 10, 10, &segment), 1);
     assert_true(gwi_sim_valid(sim));
     gwi_sim_free(sim);
 }
