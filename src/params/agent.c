@@ -419,6 +419,7 @@ int gwi_agent_start(gw_params *params, gwi_technique technique)
                                 .node = f->place.node,
                                 .nodes = f->place.nodes,
                                 .workers = params->n_seats,
+                                .channel = agent->channel,
                                 .technique = technique,
                                 .lane = params->lane,
                                 .opening = params->opening,

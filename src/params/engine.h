@@ -163,7 +163,7 @@ typedef struct gwi_place_seen {
 
 struct gwi_node {
     int id, nodes, workers_n;
-    int home_shift; /* log2 of `nodes`, or -1 */
+    int channel;
     gwi_technique technique;
     int64_t round_ns;
     gwi_node_ahead *ahead;
@@ -178,7 +178,7 @@ struct gwi_node {
     gwi_pending **pendings; /* [n_pendings], by id; each is used again */
     uint32_t n_pendings;
     gwi_pending *free_pendings;
-    gwi_place_of_key *directory; /* [key / nodes] */
+    gwi_place_of_key *directory; /* by place, of those at home here */
     gwi_place_seen *cache;       /* of keys that are not at home */
     size_t cache_n;              /* a power of two */
     gwi_node_worker *workers;
@@ -210,16 +210,14 @@ struct gwi_node {
     gwi_node_stats stats;
 };
 
-/* Keys are at home on nodes in turn.  A division takes as long as a message's note; most jobs have
- * 2, 4, 8 ... nodes. */
 static inline int gwi_home(const gwi_node *node, int64_t key)
 {
-    return (int)(node->home_shift >= 0 ? key & (node->nodes - 1) : key % node->nodes);
+    return gwi_spread_home(&node->local.spread, key);
 }
 
 static inline gwi_place_of_key *gwi_directory(const gwi_node *node, int64_t key)
 {
-    return &node->directory[node->home_shift >= 0 ? key >> node->home_shift : key / node->nodes];
+    return &node->directory[gwi_spread_place(&node->local.spread, key)];
 }
 
 /* items */

@@ -163,7 +163,7 @@ void gwi_told_arrived(gwi_node *node, gwi_item *item)
     item->told.values = NULL;
     if (item->tell_again) {
         item->tell_again = 0;
-        gwi_marks_add(&node->local.marks, item->key);
+        gwi_local_mark(&node->local, item->key);
     }
     gwi_reconsider(node, item);
 }

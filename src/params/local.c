@@ -16,38 +16,44 @@ static size_t pairs_bytes(const gwi_length_class *class)
     return round_up(gwi_slab_bytes(2 * class->row_bytes, class->n_keys));
 }
 
-size_t gwi_local_bytes(const gwi_geometry *g)
+/* Of one channel. */
+static size_t marks_bytes(const gwi_geometry *g, const gwi_spread *spread)
 {
-    size_t sum = round_up(gwi_store_bytes(g)) + round_up(gwi_marks_bytes(g->n_keys));
+    return round_up(gwi_marks_bytes(gwi_spread_n_indices(spread, g->n_keys)));
+}
+
+size_t gwi_local_bytes(const gwi_geometry *g, const gwi_spread *spread)
+{
+    size_t sum = round_up(gwi_store_bytes(g)) + (size_t)spread->channels * marks_bytes(g, spread);
 
     for (uint32_t c = 0; c < g->n_classes; c++)
         sum += pairs_bytes(&g->classes[c]);
     return sum;
 }
 
-static uint64_t keys_of(const gwi_geometry *g, gwi_share share, uint32_t class)
+static uint64_t keys_of(const gwi_geometry *g, const gwi_spread *spread, uint32_t class)
 {
     uint64_t n = 0;
 
     for (int64_t key = 0; key < g->n_keys; key++)
-        n += gwi_share_home(share, key) == share.node &&
+        n += gwi_spread_home(spread, key) == spread->node &&
              (g->class_of == NULL ? 0 : g->class_of[key]) == class;
     return n;
 }
 
-int gwi_local_needs(const gwi_geometry *g, gwi_share share,
+int gwi_local_needs(const gwi_geometry *g, const gwi_spread *spread,
                     int (*need)(void *ctx, size_t at, size_t n_bytes), void *ctx)
 {
     size_t at = round_up(gwi_store_bytes(g));
     int err = need(ctx, 0, gwi_store_slab_at(g, 0));
 
     if (err == 0)
-        err = need(ctx, at, gwi_marks_bytes(g->n_keys));
-    at += round_up(gwi_marks_bytes(g->n_keys));
+        err = need(ctx, at, (size_t)spread->channels * marks_bytes(g, spread));
+    at += (size_t)spread->channels * marks_bytes(g, spread);
     for (uint32_t c = 0; c < g->n_classes && err == 0; c++) {
         const gwi_length_class *class = &g->classes[c];
         size_t head = gwi_slab_head_bytes(class->n_keys);
-        err = need(ctx, gwi_store_slab_at(g, c), head + keys_of(g, share, c) * class->row_bytes);
+        err = need(ctx, gwi_store_slab_at(g, c), head + keys_of(g, spread, c) * class->row_bytes);
         if (err == 0)
             err = need(ctx, at, head);
         at += pairs_bytes(class);
@@ -56,24 +62,27 @@ int gwi_local_needs(const gwi_geometry *g, gwi_share share,
 }
 
 /* Make everything, or attach to it. */
-static int view(gwi_local *local, const gwi_geometry *g, gwi_share share, void *memory, int make)
+static int view(gwi_local *local, const gwi_geometry *g, const gwi_spread *spread, void *memory,
+                int make)
 {
     unsigned char *at = memory;
     int err;
 
-    *local = (gwi_local){0};
-    err = make ? gwi_store_init(&local->store, g, share, at, gwi_store_bytes(g))
+    *local = (gwi_local){.spread = *spread};
+    err = make ? gwi_store_init(&local->store, g, spread, at, gwi_store_bytes(g))
                : gwi_store_attach(&local->store, g, at, gwi_store_bytes(g));
     if (err < 0)
         return err;
     at += round_up(gwi_store_bytes(g));
-    gwi_marks_init(&local->marks, g->n_keys, at);
-    at += round_up(gwi_marks_bytes(g->n_keys));
-    local->pairs = calloc(g->n_classes, sizeof *local->pairs);
+    local->pairs = calloc(1, g->n_classes * sizeof *local->pairs +
+                                 (size_t)spread->channels * sizeof *local->marks);
     if (local->pairs == NULL) {
         err = gwi_fail(GW_ENOMEM, "replicas of %u lengths", g->n_classes);
         goto fini;
     }
+    local->marks = (gwi_marks *)(void *)(local->pairs + g->n_classes);
+    for (int c = 0; c < spread->channels; c++, at += marks_bytes(g, spread))
+        gwi_marks_init(&local->marks[c], gwi_spread_n_indices(spread, g->n_keys), at);
     for (uint32_t c = 0; c < g->n_classes; c++) {
         const gwi_length_class *class = &g->classes[c];
         err = make ? gwi_slab_init(&local->pairs[c], at, pairs_bytes(class), 2 * class->row_bytes,
@@ -90,17 +99,18 @@ fini:
     return err;
 }
 
-int gwi_local_init(gwi_local *local, const gwi_geometry *g, gwi_share share, void *memory,
+int gwi_local_init(gwi_local *local, const gwi_geometry *g, const gwi_spread *spread, void *memory,
                    size_t memory_bytes)
 {
-    assert(memory_bytes >= gwi_local_bytes(g));
+    assert(memory_bytes >= gwi_local_bytes(g, spread));
     (void)memory_bytes;
-    return view(local, g, share, memory, 1);
+    return view(local, g, spread, memory, 1);
 }
 
-int gwi_local_attach(gwi_local *local, const gwi_geometry *g, void *memory)
+int gwi_local_attach(gwi_local *local, const gwi_geometry *g, const gwi_spread *spread,
+                     void *memory)
 {
-    return view(local, g, (gwi_share){0, 1}, memory, 0);
+    return view(local, g, spread, memory, 0);
 }
 
 void gwi_local_fini(gwi_local *local)
@@ -186,15 +196,16 @@ static unsigned char *untold_of(const struct key *k)
     return (unsigned char *)value_of(k) + k->row_bytes;
 }
 
+#define AT_ONCE 64                   /* blocks that other agents may take meanwhile */
 #define GROW_BYTES ((size_t)2 << 20) /* at least; and by a sixteenth */
 
 /* See that the slab's next block has memory. */
 static void back(gwi_local *local, gwi_slab *slab, uint64_t *backed)
 {
     uint64_t used = gwi_slab_ever_used(slab);
-    uint64_t more = GROW_BYTES / slab->block_bytes + 1 + used / 16;
+    uint64_t more = GROW_BYTES / slab->block_bytes + 2 * AT_ONCE + used / 16;
 
-    if (gwi_likely(used < *backed || used == slab->n_blocks || local->err < 0))
+    if (gwi_likely(used + AT_ONCE < *backed || used == slab->n_blocks || local->err < 0))
         return;
     more = more < slab->n_blocks - used ? more : slab->n_blocks - used;
     local->err = local->need(local->ctx, gwi_slab_block(slab, (uint32_t)used),
@@ -272,7 +283,7 @@ static void apply(struct key *k, int64_t key, gwi_change change, const void *fro
         change_row(k, untold_of(k), change, from);
     }
     if (gwi_word_state(k->word) == GWI_REPLICA || k->word & GWI_WORD_WATCHED)
-        gwi_marks_add(&k->local->marks, key);
+        gwi_local_mark(k->local, key);
 }
 
 int gwi_local_change(gwi_local *local, int64_t key, gwi_change change, const void *from)

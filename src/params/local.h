@@ -22,8 +22,9 @@
 /* A view.  Workers and agents have one each, copied from their process's. */
 typedef struct gwi_local {
     gwi_store store;
-    gwi_slab *pairs; /* by length class; owned by the first view */
-    gwi_marks marks;
+    gwi_slab *pairs;  /* by length class; owned by the first view */
+    gwi_marks *marks; /* by channel; in the same allocation */
+    gwi_spread spread;
     /* the one who looks: its hand, and whom to ask about a latch that does not come free */
     gwi_hand *hand; /* NULL: nobody else can be there */
     gwi_stuck *stuck;
@@ -38,15 +39,16 @@ typedef struct gwi_local {
 typedef enum gwi_change { GWI_NO_CHANGE, GWI_ADD, GWI_ASSIGN } gwi_change;
 
 /* For several nodes; `memory` is zero and aligned to GWI_STORE_ALIGN. */
-size_t gwi_local_bytes(const gwi_geometry *geometry);
-int gwi_local_init(gwi_local *local, const gwi_geometry *geometry, gwi_share share, void *memory,
-                   size_t memory_bytes);
+size_t gwi_local_bytes(const gwi_geometry *geometry, const gwi_spread *spread);
+int gwi_local_init(gwi_local *local, const gwi_geometry *geometry, const gwi_spread *spread,
+                   void *memory, size_t memory_bytes);
 
 /* Call `need` for each part of the memory that is used from the beginning. */
-int gwi_local_needs(const gwi_geometry *geometry, gwi_share share,
+int gwi_local_needs(const gwi_geometry *geometry, const gwi_spread *spread,
                     int (*need)(void *ctx, size_t at, size_t n_bytes), void *ctx);
 
-int gwi_local_attach(gwi_local *local, const gwi_geometry *geometry, void *memory);
+int gwi_local_attach(gwi_local *local, const gwi_geometry *geometry, const gwi_spread *spread,
+                     void *memory);
 void gwi_local_fini(gwi_local *local);
 
 /* For workers.  Returns 1 if it is done, 0 if the vector is elsewhere. */
@@ -59,6 +61,19 @@ void gwi_local_apply(gwi_local *local, int64_t key, gwi_change change, const voi
 
 /* The same for an owned vector, without a mark: the caller knows who has to hear of it. */
 void gwi_local_apply_unmarked(gwi_local *local, int64_t key, gwi_change change, const void *from);
+
+/* Mark a key as changed, and look whether it is. */
+static inline void gwi_local_mark(const gwi_local *local, int64_t key)
+{
+    gwi_marks_add(&local->marks[gwi_spread_channel(&local->spread, key)],
+                  gwi_spread_index(&local->spread, key));
+}
+
+static inline int gwi_local_is_marked(const gwi_local *local, int64_t key)
+{
+    return gwi_marks_has(&local->marks[gwi_spread_channel(&local->spread, key)],
+                         gwi_spread_index(&local->spread, key));
+}
 
 /* Fetch what is to be looked at soon: the word, and when that is there, the vector. */
 GWI_INLINE void gwi_local_fetch_word(const gwi_local *local, int64_t key)

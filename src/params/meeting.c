@@ -68,7 +68,7 @@ static int has_happened(gwi_node *node, const struct gwi_sync_point *point)
         return ended;
     /* What was marked again may have gone with what was told already: then there is nothing. */
     if (item->told.values == NULL && !item->tell_again &&
-        !gwi_marks_has(&node->local.marks, point->key))
+        !gwi_local_is_marked(&node->local, point->key))
         return 1;
     uint32_t arrived = item->seq - (item->told.values != NULL);
     return (int32_t)(arrived - point->seq) >= 0;

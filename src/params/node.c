@@ -20,7 +20,9 @@ int gwi_mutant;
 static int make_parts(gwi_node *node, const gwi_node_options *opt)
 {
     const gwi_geometry *g = opt->geometry;
-    size_t longest = 0;
+    gwi_spread spread = opt->local != NULL ? opt->local->spread
+                                           : gwi_spread_of(opt->node, opt->nodes, 1);
+    size_t longest = 0, n_places = gwi_spread_n_places(&spread, g->n_keys);
 
     for (uint32_t c = 0; c < g->n_classes; c++)
         longest = g->classes[c].row_bytes > longest ? g->classes[c].row_bytes : longest;
@@ -28,7 +30,7 @@ static int make_parts(gwi_node *node, const gwi_node_options *opt)
     while (2 * node->cache_n <= (size_t)(opt->cache_keys > 0 ? opt->cache_keys : 65536) &&
            node->cache_n < (size_t)g->n_keys)
         node->cache_n *= 2;
-    node->memory_bytes = opt->local == NULL ? gwi_local_bytes(g) : 0;
+    node->memory_bytes = opt->local == NULL ? gwi_local_bytes(g, &spread) : 0;
     if (opt->local == NULL)
         node->memory = mmap(NULL, node->memory_bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -37,7 +39,7 @@ static int make_parts(gwi_node *node, const gwi_node_options *opt)
         return gwi_fail(GW_ENOMEM, "node %d: %zu bytes for %lld keys", opt->node,
                         node->memory_bytes, (long long)g->n_keys);
     }
-    node->directory = calloc((size_t)(g->n_keys / opt->nodes + 1), sizeof *node->directory);
+    node->directory = calloc(n_places, sizeof *node->directory);
     node->cache = calloc(node->cache_n, sizeof *node->cache);
     node->workers = calloc((size_t)opt->workers, sizeof *node->workers);
     node->scratch = malloc(longest);
@@ -45,14 +47,13 @@ static int make_parts(gwi_node *node, const gwi_node_options *opt)
     if (node->directory == NULL || node->cache == NULL || node->workers == NULL ||
         node->scratch == NULL || node->scratch2 == NULL)
         return gwi_fail(GW_ENOMEM, "node %d of %d", opt->node, opt->nodes);
-    for (int64_t i = 0; i < g->n_keys / opt->nodes + 1; i++)
+    for (size_t i = 0; i < n_places; i++)
         node->directory[i].owner = opt->node;
     if (opt->local != NULL) {
         node->local = *opt->local;
         return 0;
     }
-    return gwi_local_init(&node->local, g, (gwi_share){opt->node, opt->nodes}, node->memory,
-                          node->memory_bytes);
+    return gwi_local_init(&node->local, g, &spread, node->memory, node->memory_bytes);
 }
 
 int gwi_node_new(const gwi_node_options *opt, gwi_node **ret_node)
@@ -63,8 +64,7 @@ int gwi_node_new(const gwi_node_options *opt, gwi_node **ret_node)
         return gwi_fail(GW_ENOMEM, "a node");
     node->id = opt->node;
     node->nodes = opt->nodes;
-    node->home_shift = (opt->nodes & (opt->nodes - 1)) == 0 ? __builtin_ctz((unsigned)opt->nodes)
-                                                            : -1;
+    node->channel = opt->channel;
     node->workers_n = opt->workers;
     node->technique = opt->technique;
     node->round_ns = opt->round_ns > 0 ? opt->round_ns : 100000;
@@ -796,7 +796,7 @@ int gwi_node_is_idle(const gwi_node *node)
     for (uint32_t i = 0; i < node->n_pendings; i++)
         if (node->pendings[i]->left > 0)
             return 0;
-    return gwi_meeting_is_idle(node) && !gwi_marks_any(&node->local.marks);
+    return gwi_meeting_is_idle(node) && !gwi_marks_any(&node->local.marks[node->channel]);
 }
 
 int64_t gwi_node_watches(const gwi_node *node)
@@ -846,12 +846,12 @@ gwi_node_memory gwi_node_measure(gwi_node *node)
     const gwi_geometry *g = node->geometry;
     gwi_hash_cursor cursor = gwi_hash_start(&node->items);
     uint64_t key, value;
-    gwi_node_memory m = {.words = (size_t)g->n_keys * (sizeof(gwi_word) + 2 * sizeof(uint32_t)) +
-                                  gwi_marks_bytes(g->n_keys),
-                         .directory = (size_t)(g->n_keys / node->nodes + 1) *
-                                      sizeof *node->directory,
-                         .items = node->items.n_slots * (sizeof(gwi_hash_entry) + 1),
-                         .post = gwi_post_bytes(node)};
+    gwi_node_memory m = {
+        .words = (size_t)g->n_keys * (sizeof(gwi_word) + 2 * sizeof(uint32_t)) +
+                 gwi_marks_bytes(gwi_spread_n_indices(&node->local.spread, g->n_keys)),
+        .directory = gwi_spread_n_places(&node->local.spread, g->n_keys) * sizeof *node->directory,
+        .items = node->items.n_slots * (sizeof(gwi_hash_entry) + 1),
+        .post = gwi_post_bytes(node)};
 
     for (size_t i = 0; i < node->cache_n; i++)
         m.cache += (node->cache[i].key_1 != 0) * sizeof *node->cache;

@@ -36,6 +36,7 @@ typedef struct gwi_node_options {
     const gwi_geometry *geometry; /* borrowed */
     int node, nodes;
     int workers; /* of this node */
+    int channel; /* of `local`; 0 otherwise */
     gwi_technique technique;
     int64_t round_ns;       /* between rounds; 0: 100 us */
     int cache_keys;         /* places in the location cache; 0: 65,536 */

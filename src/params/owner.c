@@ -472,7 +472,7 @@ static void hand_over(gwi_node *node, gwi_item *item, int to, uint32_t tenure)
         return;
     }
     gwi_local_disown(&node->local, item->key, keeps, node->scratch2);
-    if (gwi_marks_has(&node->local.marks, item->key) && !GWI_MUTANT(21))
+    if (gwi_local_is_marked(&node->local, item->key) && !GWI_MUTANT(21))
         make_stale(item, NULL);
     refresh_after(node, item, to, node->scratch2);
     int n = list_holders(item, &note, list);

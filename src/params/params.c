@@ -10,6 +10,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#define MAX_CHANNELS 16
 #define TRAY_BYTES ((size_t)256 << 10) /* for what a worker has with agents at a time */
 
 /* agreeing */
@@ -129,7 +130,7 @@ static size_t store_at(const gw_params *params)
 
 static size_t vectors_bytes(const gw_params *params)
 {
-    return has_agents(params) ? gwi_local_bytes(&params->geometry)
+    return has_agents(params) ? gwi_local_bytes(&params->geometry, &params->spread)
                               : gwi_store_bytes(&params->geometry);
 }
 
@@ -142,7 +143,21 @@ static void size_trays(gw_params *params)
     for (uint32_t c = 0; c < g->n_classes; c++)
         longest = g->classes[c].row_bytes > longest ? g->classes[c].row_bytes : longest;
     params->tray_bytes = round_up(4 * longest > TRAY_BYTES ? 4 * longest : TRAY_BYTES);
-    params->n_channels = has_agents(params) ? 1 : 0;
+}
+
+/* A channel for each process that every node has. */
+static void count_channels(gw_params *params)
+{
+    const gwi_fabric *f = params->world->fabric;
+    int least = f->place.size;
+
+    for (int r = 0; r < f->place.size; r++) {
+        gwi_place place = gwi_fabric_place(f, r);
+        least = place.local_size < least ? place.local_size : least;
+    }
+    params->n_channels = !has_agents(params) ? 0 : least < MAX_CHANNELS ? least : MAX_CHANNELS;
+    params->spread = gwi_spread_of(f->place.node, f->place.nodes,
+                                   params->n_channels > 0 ? params->n_channels : 1);
 }
 
 /* A lane that no rank uses, and a number that none has used. */
@@ -208,16 +223,14 @@ static int need(void *ctx, size_t at, size_t n_bytes)
 
 static int make_vectors(gw_params *params, void *memory, size_t n_bytes)
 {
-    const gwi_place *place = &params->world->fabric->place;
-    gwi_share share = {place->node, place->nodes};
     int err;
 
     if (!has_agents(params))
-        return gwi_store_init(&params->store, &params->geometry, share, memory, n_bytes);
-    err = gwi_local_needs(&params->geometry, share, need, params);
+        return gwi_store_init(&params->store, &params->geometry, &params->spread, memory, n_bytes);
+    err = gwi_local_needs(&params->geometry, &params->spread, need, params);
     if (err < 0)
         return err;
-    err = gwi_local_init(&params->local, &params->geometry, share, memory, n_bytes);
+    err = gwi_local_init(&params->local, &params->geometry, &params->spread, memory, n_bytes);
     params->store = params->local.store;
     return err;
 }
@@ -228,7 +241,7 @@ static int find_vectors(gw_params *params, void *memory, size_t n_bytes)
 
     if (!has_agents(params))
         return gwi_store_attach(&params->store, &params->geometry, memory, n_bytes);
-    err = gwi_local_attach(&params->local, &params->geometry, memory);
+    err = gwi_local_attach(&params->local, &params->geometry, &params->spread, memory);
     params->store = params->local.store;
     return err;
 }
@@ -301,6 +314,7 @@ static int open_on(gw_params *params, const gw_params_options *opt, gw_comm *com
         goto free_lists;
     find_ranks(params);
     size_trays(params);
+    count_channels(params);
     err = share_memory(params);
     if (err < 0)
         goto free_lists;

@@ -54,6 +54,7 @@ struct gw_params {
     gw_world *world;     /* borrowed */
     uint32_t generation; /* of forks */
     gwi_geometry geometry;
+    gwi_spread spread;
     gwi_segment segment;
     gwi_hall *hall;
     gwi_seat *seats;       /* [local rank * workers + number] */

@@ -84,7 +84,7 @@ static size_t row_bytes(const gw_worker *worker, int64_t key)
 
 static int channel_of(const gw_params *params, int64_t key)
 {
-    return (int)(key / params->world->fabric->place.nodes % params->n_channels);
+    return gwi_spread_channel(&params->local.spread, key);
 }
 
 static int agent_rank(const gw_params *params, int channel)

@@ -4,9 +4,10 @@
 #include <stdlib.h>
 
 /* A key that workers of this node have changed. */
-static void look_at(void *ctx, int64_t key)
+static void look_at(void *ctx, int64_t index)
 {
     gwi_node *node = ctx;
+    int64_t key = gwi_spread_key(&node->local.spread, node->channel, index);
     gwi_item *item = gwi_item_find(node, key);
     unsigned state = gwi_local_state(&node->local, key);
 
@@ -55,7 +56,7 @@ void gwi_round(gwi_node *node, int all)
     gwi_item *item;
 
     node->stats.rounds++;
-    gwi_marks_take(&node->local.marks, look_at, node);
+    gwi_marks_take(&node->local.marks[node->channel], look_at, node);
     for (size_t i = 0; i < node->due.n; i++) {
         if ((item = gwi_item_find(node, node->due.key[i])) == NULL || !item->due)
             continue;

@@ -115,13 +115,13 @@ static int find_slabs(gwi_store *store, int make)
     return err;
 }
 
-static void place_keys(gwi_store *store, gwi_share share)
+static void place_keys(gwi_store *store, const gwi_spread *spread)
 {
     const gwi_geometry *g = store->geometry;
     uint32_t slot;
 
     for (int64_t key = 0; key < g->n_keys; key++) {
-        if (gwi_share_home(share, key) != share.node)
+        if (gwi_spread_home(spread, key) != spread->node)
             continue;
         int err = gwi_slab_alloc(&store->slabs[g->class_of == NULL ? 0 : g->class_of[key]], &slot);
         assert(err == 0); /* there is a row for each */
@@ -131,8 +131,8 @@ static void place_keys(gwi_store *store, gwi_share share)
     }
 }
 
-int gwi_store_init(gwi_store *store, const gwi_geometry *geometry, gwi_share share, void *memory,
-                   size_t memory_bytes)
+int gwi_store_init(gwi_store *store, const gwi_geometry *geometry, const gwi_spread *spread,
+                   void *memory, size_t memory_bytes)
 {
     int err = view(store, geometry, memory, memory_bytes);
     if (err < 0)
@@ -145,7 +145,7 @@ int gwi_store_init(gwi_store *store, const gwi_geometry *geometry, gwi_share sha
     if (store->class_of != NULL)
         memcpy((void *)(uintptr_t)store->class_of, geometry->class_of,
                (size_t)geometry->n_keys * sizeof *geometry->class_of);
-    place_keys(store, share);
+    place_keys(store, spread);
     store->header->fingerprint = fingerprint();
     store->header->geometry = geometry->hash;
     store->header->n_bytes = gwi_store_bytes(geometry);

@@ -24,19 +24,10 @@
 #include "params/geometry.h"
 #include "params/hand.h"
 #include "params/row.h"
+#include "params/spread.h"
 #include "params/word.h"
 
 #include <stdbool.h>
-
-/* Which keys are here at the start: those that are `node` modulo `nodes`. */
-typedef struct gwi_share {
-    int node, nodes;
-} gwi_share;
-
-static inline int gwi_share_home(gwi_share share, int64_t key)
-{
-    return (int)(key % share.nodes);
-}
 
 typedef struct gwi_store_header {
     /* Set by the process that makes the store, then constant.  `magic` is written last: if
@@ -67,8 +58,8 @@ size_t gwi_store_bytes(const gwi_geometry *geometry);
 
 /* Make a store at `memory`, which is zero and aligned to GWI_STORE_ALIGN, with the vectors of
  * `share`, all zero. */
-int gwi_store_init(gwi_store *store, const gwi_geometry *geometry, gwi_share share, void *memory,
-                   size_t memory_bytes);
+int gwi_store_init(gwi_store *store, const gwi_geometry *geometry, const gwi_spread *spread,
+                   void *memory, size_t memory_bytes);
 int gwi_store_attach(gwi_store *store, const gwi_geometry *geometry, void *memory,
                      size_t memory_bytes);
 void gwi_store_fini(gwi_store *store); /* this view only; zeros and a second time are fine */

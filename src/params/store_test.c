@@ -35,22 +35,24 @@ static int never_stuck(void *ctx, int64_t key)
     return -1;
 }
 
+static const gwi_spread alone = {0, 1, 1, 0, 0};
+
 static void make_share(int64_t n_keys, const int64_t *lengths, size_t n_lengths, gw_dtype dtype,
-                       gwi_share share)
+                       gwi_spread spread)
 {
     drop(NULL);
     assert_int_equal(gwi_geometry_init(&geometry, n_keys, lengths, n_lengths, dtype), 0);
     memory_bytes = gwi_store_bytes(&geometry);
     assert_int_equal(posix_memalign(&memory, GWI_STORE_ALIGN, memory_bytes), 0);
     memset(memory, 0, memory_bytes);
-    assert_int_equal(gwi_store_init(&store, &geometry, share, memory, memory_bytes), 0);
+    assert_int_equal(gwi_store_init(&store, &geometry, &spread, memory, memory_bytes), 0);
     hand = (gwi_hand){0};
     walker = (gwi_walker){.hand = &hand, .stuck = never_stuck};
 }
 
 static void make(int64_t n_keys, const int64_t *lengths, size_t n_lengths, gw_dtype dtype)
 {
-    make_share(n_keys, lengths, n_lengths, dtype, (gwi_share){0, 1});
+    make_share(n_keys, lengths, n_lengths, dtype, gwi_spread_of(0, 1, 1));
 }
 
 /* 100 keys of lengths 1 to 7. */
@@ -103,7 +105,7 @@ static void a_store_has_the_keys_of_its_share_only(void **state)
     const int64_t length = 3;
 
     for (int node = 0; node < 3; node++) {
-        make_share(100, &length, 1, GW_F32, (gwi_share){node, 3});
+        make_share(100, &length, 1, GW_F32, gwi_spread_of(node, 3, 1));
         assert_true(gwi_store_valid(&store));
         assert_int_equal(gwi_slab_in_use(&store.slabs[0]), node == 0 ? 34 : 33);
         for (int64_t key = 0; key < 100; key++)
@@ -147,7 +149,7 @@ static void more_than_there_are_addresses_is_refused(void **state)
 
     assert_int_equal(gwi_geometry_init(&g, (int64_t)UINT32_MAX - 2, &length, 1, GW_F64), 0);
     assert_int_equal(gwi_store_bytes(&g), 0);
-    assert_int_equal(gwi_store_init(&s, &g, (gwi_share){0, 1}, NULL, 0), GW_EINVAL);
+    assert_int_equal(gwi_store_init(&s, &g, &alone, NULL, 0), GW_EINVAL);
     gwi_store_fini(&s);
     gwi_geometry_fini(&g);
 }
@@ -158,9 +160,9 @@ static void too_little_memory_is_refused(void **state)
     gwi_store other = {0};
 
     make_mixed(GW_F32);
-    assert_int_equal(gwi_store_init(&other, &geometry, (gwi_share){0, 1}, memory, memory_bytes - 1),
+    assert_int_equal(gwi_store_init(&other, &geometry, &alone, memory, memory_bytes - 1),
                      GW_EINVAL);
-    assert_int_equal(gwi_store_init(&other, &geometry, (gwi_share){0, 1}, memory, 0), GW_EINVAL);
+    assert_int_equal(gwi_store_init(&other, &geometry, &alone, memory, 0), GW_EINVAL);
     assert_non_null(strstr(gw_last_error(), "too few for 100 keys"));
     assert_true(gwi_store_valid(&store)); /* nothing has changed */
 }
@@ -337,7 +339,7 @@ static void a_key_in_a_row_that_nobody_gave_it_is_found(void **state)
     const int64_t length = 3;
     uint32_t rows[3];
 
-    make_share(100, &length, 1, GW_F32, (gwi_share){0, 2});
+    make_share(100, &length, 1, GW_F32, gwi_spread_of(0, 2, 1));
     uint64_t word = store.words[42];
     assert_int_equal(gwi_word_slot(word), 21);
     store.words[42] = gwi_word_make(77, GWI_OWNED); /* never given out */
@@ -804,7 +806,7 @@ static void processes_lose_no_update_and_see_no_part_of_one(void **state)
     void *shared = mmap(NULL, memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
                         0);
     assert_true(shared != MAP_FAILED);
-    assert_int_equal(gwi_store_init(&store, &geometry, (gwi_share){0, 1}, shared, memory_bytes), 0);
+    assert_int_equal(gwi_store_init(&store, &geometry, &alone, shared, memory_bytes), 0);
     for (int p = 0; p < 3; p++)
         if ((pids[p] = fork()) == 0) {
             alarm(120);
