@@ -35,6 +35,7 @@ struct gwi_agent {
     /* the node above and the following under `lock`: who has it is the agent */
     pthread_mutex_t lock;
     struct sync_order *syncs;
+    int64_t counts_since_ns;
     uint64_t finished;       /* by the state machine, of which workers were told */
     int has_news;            /* for workers, of other kinds */
     _Atomic int64_t watches; /* as the node says; read by its thread */
@@ -293,6 +294,16 @@ static int help(gwi_agent *agent)
     return busy > 0;
 }
 
+/* From now on the agent is woken again.  What came before, somebody must see who looks after
+ * that: us, whoever else is at it now. */
+static void stop_attending(gwi_agent *agent)
+{
+    gwi_attend_end(&agent->attendance);
+    pthread_mutex_lock(&agent->lock);
+    take_turn(agent);
+    pthread_mutex_unlock(&agent->lock);
+}
+
 int gwi_agent_attend(gwi_agent *agent, int (*is_over)(void *ctx), void *ctx)
 {
     int64_t limit = gwi_deadline_ns(ATTEND_NS);
@@ -309,8 +320,7 @@ int gwi_agent_attend(gwi_agent *agent, int (*is_over)(void *ctx), void *ctx)
             sched_yield();
         }
     }
-    gwi_attend_end(&agent->attendance);
-    help(agent); /* what has come just before the agent could be woken for it again */
+    stop_attending(agent);
     return over;
 }
 
@@ -335,8 +345,7 @@ int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts,
     pthread_mutex_unlock(&agent->lock);
     if (stays && err >= 0)
         gwi_agent_attend(agent, is_done, done);
-    gwi_attend_end(&agent->attendance);
-    help(agent);
+    stop_attending(agent);
     return gwi_agent_check(agent->params);
 }
 
@@ -354,8 +363,7 @@ int gwi_agent_order(gwi_agent *agent, int seat, gwi_order *order)
             take_turn(agent);
     }
     pthread_mutex_unlock(&agent->lock);
-    gwi_attend_end(&agent->attendance);
-    help(agent);
+    stop_attending(agent);
     return gwi_agent_check(agent->params);
 }
 
@@ -365,6 +373,28 @@ void gwi_agent_forget(gwi_agent *agent, _Atomic uint32_t *done, int for_good)
 
     pthread_mutex_lock(&agent->lock);
     gwi_node_forget(agent->node, done, for_good ? &nobody : done);
+    pthread_mutex_unlock(&agent->lock);
+}
+
+/* counting */
+
+void gwi_agent_count(gwi_agent *agent, gwi_agent_figures *ret_figures)
+{
+    pthread_mutex_lock(&agent->lock);
+    gwi_node_times times = gwi_node_time(agent->node);
+    *ret_figures = (gwi_agent_figures){.node = *gwi_node_count(agent->node),
+                                       .since_ns = agent->counts_since_ns,
+                                       .staleness_ns = times.staleness_ns,
+                                       .intent_ns = times.intent_ns,
+                                       .clock_ns = times.clock_ns};
+    pthread_mutex_unlock(&agent->lock);
+}
+
+void gwi_agent_count_anew(gwi_agent *agent)
+{
+    pthread_mutex_lock(&agent->lock);
+    gwi_node_count_anew(agent->node);
+    agent->counts_since_ns = gwi_now_ns();
     pthread_mutex_unlock(&agent->lock);
 }
 
@@ -400,6 +430,7 @@ int gwi_agent_start(gw_params *params, gwi_technique technique)
         return gwi_fail(GW_ENOMEM, "an agent");
     agent->params = params;
     agent->channel = f->place.local_rank;
+    agent->counts_since_ns = gwi_now_ns();
     pthread_mutex_init(&agent->lock, NULL);
     gwi_attendance_init(&agent->attendance);
     err = find_peers(agent);

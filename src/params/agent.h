@@ -22,6 +22,16 @@ void gwi_agent_stop(gwi_agent *agent);
 /* 0, or the error that ended an agent of this node. */
 int gwi_agent_check(const gw_params *params);
 
+/* What it counts. */
+typedef struct gwi_agent_figures {
+    gwi_node_stats node;
+    int64_t since_ns; /* when it began to */
+    int64_t staleness_ns, intent_ns, clock_ns;
+} gwi_agent_figures;
+
+void gwi_agent_count(gwi_agent *agent, gwi_agent_figures *ret_figures);
+void gwi_agent_count_anew(gwi_agent *agent);
+
 /* For workers of the agent's process.  Each returns what gwi_agent_check() does. */
 
 /* Begin an operation: as gwi_node_order().  `stays`: and wait a while for its end. */

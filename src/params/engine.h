@@ -95,6 +95,7 @@ typedef struct gwi_item {
     uint64_t stamp; /* of an owned key: the last one given out */
     uint32_t seq;
     gwi_told told;
+    int64_t told_at_ns;
     int tell_again; /* marked while something was on its way */
     /* of an owned key */
     gwi_holder *holders; /* `few`, or owned */
@@ -194,8 +195,10 @@ struct gwi_node {
     uint32_t terms; /* given out */
     uint64_t tokens;
     int64_t now_ns, next_round_ns, last_round_ns;
-    double gap_ns; /* between rounds, at most but for few */
-    double act_ns; /* how long a WANT takes, at most but for few */
+    double gap_ns;     /* between rounds, at most but for few */
+    size_t n_replicas; /* here now */
+    double told_ns;    /* until what is told has arrived, on average; 0: not known */
+    double act_ns;     /* how long a WANT takes, at most but for few */
     /* barriers */
     uint64_t arrived_for, released;    /* generations */
     uint64_t arrived_below[GWI_FAN];   /* by child in the tree of meeting.c */

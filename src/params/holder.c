@@ -59,6 +59,7 @@ static void drop(gwi_node *node, gwi_item *item)
     note.seq = ++item->seq;
     item->last_word = (gwi_told){values, change, item->term, item->seq};
     node->n_last_words++;
+    node->n_replicas--;
     note.flags |= change == GWI_ADD ? GWI_NOTE_ADDS : change == GWI_ASSIGN ? GWI_NOTE_ASSIGNS : 0;
     gwi_request(node, &note, values, change == GWI_NO_CHANGE ? 0 : n_bytes);
 }
@@ -111,6 +112,7 @@ static void begin_replica(gwi_node *node, gwi_item *item, uint64_t stamp,
     item->stamp = stamp;
     item->seq = 0;
     gwi_local_copy(&node->local, item->key, value);
+    node->n_replicas++;
     gwi_line_move(node, item);
     gwi_reconsider(node, item);
 }
@@ -159,6 +161,9 @@ void gwi_take_refresh(gwi_node *node, int from, const gwi_note *note, const unsi
 
 void gwi_told_arrived(gwi_node *node, gwi_item *item)
 {
+    double took = (double)(node->now_ns - item->told_at_ns);
+
+    node->told_ns += node->told_ns == 0 ? took : (took - node->told_ns) / 64;
     free(item->told.values);
     item->told.values = NULL;
     if (item->tell_again) {
@@ -207,5 +212,6 @@ void gwi_tell(gwi_node *node, gwi_item *item)
     item->told = (gwi_told){values, change, item->term, item->seq};
     note.flags = change == GWI_ADD || GWI_MUTANT(20) ? GWI_NOTE_ADDS : GWI_NOTE_ASSIGNS;
     gwi_request(node, &note, values, n_bytes);
+    item->told_at_ns = node->now_ns;
     node->stats.tells++;
 }

@@ -827,10 +827,27 @@ int gwi_node_is_local(const gwi_node *node, int64_t key)
 const gwi_node_stats *gwi_node_count(gwi_node *node)
 {
     node->stats.items = node->items.count;
-    node->stats.replicas = 0;
-    for (uint32_t c = 0; c < node->geometry->n_classes; c++)
-        node->stats.replicas += gwi_slab_in_use(&node->local.pairs[c]);
+    node->stats.replicas = node->n_replicas;
     return &node->stats;
+}
+
+void gwi_node_count_anew(gwi_node *node)
+{
+    node->stats = (gwi_node_stats){0};
+}
+
+gwi_node_times gwi_node_time(const gwi_node *node)
+{
+    double clock = 0;
+
+    for (int i = 0; i < node->workers_n; i++) {
+        double period = gwi_timing_period_ns(&node->workers[i].timing);
+        clock = clock == 0 || (period > 0 && period < clock) ? period : clock;
+    }
+    return (gwi_node_times){
+        .staleness_ns = (int64_t)(node->told_ns > 0 ? node->told_ns + gap_ns(node) : 0),
+        .intent_ns = (int64_t)node->act_ns,
+        .clock_ns = (int64_t)clock};
 }
 
 static size_t item_bytes(const gwi_node *node, const gwi_item *item)

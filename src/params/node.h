@@ -156,6 +156,16 @@ typedef struct gwi_node_stats {
 } gwi_node_stats;
 
 const gwi_node_stats *gwi_node_count(gwi_node *node);
+void gwi_node_count_anew(gwi_node *node);
+
+/* What it has learned of how long things take. */
+typedef struct gwi_node_times {
+    int64_t staleness_ns; /* until a change is seen on other nodes */
+    int64_t intent_ns;    /* until a key that is wanted is here, but for few */
+    int64_t clock_ns;     /* of the fastest worker; 0: not known */
+} gwi_node_times;
+
+gwi_node_times gwi_node_time(const gwi_node *node);
 
 /* What it takes of memory, in bytes.  Memory that was never written takes none. */
 #define GWI_NODE_MEMORY(X)                                         \

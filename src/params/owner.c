@@ -477,6 +477,7 @@ static void hand_over(gwi_node *node, gwi_item *item, int to, uint32_t tenure)
     refresh_after(node, item, to, node->scratch2);
     int n = list_holders(item, &note, list);
     if (keeps) {
+        node->n_replicas++;
         item->term = ++node->terms;
         item->seq = 0;
         list[n++] = (gwi_note_holder){node->id, item->term, 0, 1};
@@ -590,7 +591,6 @@ void gwi_take_transfer(gwi_node *node, const gwi_note *note, const unsigned char
     if (item == NULL)
         return;
     assert(state != GWI_OWNED);
-    (void)state;
     const void *value = payload;
     int changed = 0;
     item->n_holders = 0;
@@ -606,6 +606,7 @@ void gwi_take_transfer(gwi_node *node, const gwi_note *note, const unsigned char
     if (GWI_MUTANT(13) && state == GWI_REPLICA)
         gwi_local_take_untold(&node->local, item->key, node->scratch);
     changed |= gwi_local_own(&node->local, item->key, value, n_granted(item) > 0 && !GWI_MUTANT(3));
+    node->n_replicas -= state == GWI_REPLICA;
     item->stamp = note->number;
     item->tenure = note->seq;
     gwi_end_asking(node, item);

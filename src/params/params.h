@@ -49,6 +49,18 @@ typedef struct gwi_seat {
 _Static_assert(sizeof(gwi_hall) == GWI_LINE && sizeof(gwi_seat) == 3 * GWI_LINE,
                "halls and seats are shared between processes");
 
+/* Counters of a worker, which only it writes. */
+enum {
+    GWI_PULLED,
+    GWI_PUSHED,
+    GWI_SET,
+    GWI_CALLS,
+    GWI_REMOTE,
+    GWI_RETRIES,
+    GWI_WAITS,
+    GWI_N_COUNTED
+};
+
 struct gw_params {
     /* set at open, then constant */
     gw_world *world;     /* borrowed */
@@ -75,13 +87,10 @@ struct gw_params {
     gwi_agent *agent; /* owned; NULL: this process has none */
     /* under `lock` */
     pthread_mutex_t lock;
-    gw_worker **workers; /* by number; NULL: not yet, or closed again */
-    int n_given;         /* how many numbers are given away */
-    uint64_t counted[8]; /* by workers that are closed; see worker.c */
+    gw_worker **workers;             /* by number; NULL: not yet, or closed again */
+    int n_given;                     /* how many numbers are given away */
+    uint64_t counted[GWI_N_COUNTED]; /* by workers that are closed; see worker.c */
 };
-
-/* Counters of a worker, which only it writes. */
-enum { GWI_PULLED, GWI_PUSHED, GWI_SET, GWI_CALLS, GWI_RETRIES, GWI_WAITS, GWI_N_COUNTED };
 
 struct gw_worker {
     /* set when made, then constant */
@@ -89,7 +98,7 @@ struct gw_worker {
     gwi_seat *seat;
     int number; /* in this process */
     /* by its thread, read by anyone */
-    _Atomic uint64_t counted[GWI_CALLS + 1];
+    _Atomic uint64_t counted[GWI_REMOTE + 1];
     gwi_walker walker;
     /* by its thread */
     int in_barrier; /* it has arrived, and the wait failed */

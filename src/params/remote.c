@@ -189,7 +189,7 @@ static int asks_is_over(void *ctx)
     return q->is_over(q->worker, q->ctx);
 }
 
-/* Until `is_over` says so. */
+/* Until `is_over` says so, which it does once. */
 static int wait_until(gw_worker *worker, int (*is_over)(gw_worker *, void *), void *ctx,
                       const char *call)
 {
@@ -200,7 +200,7 @@ static int wait_until(gw_worker *worker, int (*is_over)(gw_worker *, void *), vo
                      .bell = &params->hall->bell,
                      .missing = agents_missing,
                      .ctx = worker};
-    int err = 0;
+    int err = 0, over = 0;
 
     if (is_over(worker, ctx))
         return 0;
@@ -209,8 +209,9 @@ static int wait_until(gw_worker *worker, int (*is_over)(gw_worker *, void *), vo
         return err;
     gwi_before_wait();
     if (params->agent != NULL)
-        gwi_agent_attend(params->agent, asks_is_over, &(struct question){worker, is_over, ctx});
-    while (!is_over(worker, ctx) && err >= 0) {
+        over = gwi_agent_attend(params->agent, asks_is_over,
+                                &(struct question){worker, is_over, ctx});
+    while (!over && !(over = is_over(worker, ctx)) && err >= 0) {
         err = gwi_wait_pause(&wait);
         if (err > 0 && (err = gwi_mail_progress(params->world)) >= 0)
             err = check_agents(worker, call);
@@ -549,7 +550,7 @@ static int walk(struct access *a, gw_keys keys, void *values)
 }
 
 int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void *values,
-                      size_t values_bytes, int asynchronous, int64_t *ret_seq)
+                      size_t values_bytes, int asynchronous, size_t *ret_n_remote, int64_t *ret_seq)
 {
     struct access a = {.worker = worker,
                        .kind = kind,
@@ -567,6 +568,7 @@ int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void
         err = post_all(&a);
     }
     free(a.away);
+    *ret_n_remote = a.n_away;
     *ret_seq = a.seq;
     return err;
 }

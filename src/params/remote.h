@@ -15,7 +15,8 @@ void gwi_remote_close(gw_worker *worker);
 
 /* Arguments have been checked.  `ret_seq` is -1 if all is done. */
 int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void *values,
-                      size_t values_bytes, int asynchronous, int64_t *ret_seq);
+                      size_t values_bytes, int asynchronous, size_t *ret_n_remote,
+                      int64_t *ret_seq);
 int gwi_remote_localize(gw_worker *worker, gw_keys keys, int64_t *ret_seq);
 int gwi_remote_intent(gw_worker *worker, gw_keys keys, int64_t start, int64_t end);
 int gwi_remote_sync(gw_worker *worker);

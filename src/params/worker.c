@@ -149,14 +149,16 @@ static int finish_remote(gw_worker *worker, gwi_order_kind kind, gw_keys keys, c
                          size_t n_values, int what, gw_ticket *ret_ticket)
 {
     int64_t seq;
+    size_t n_remote = 0;
     int err = gwi_remote_access(worker, kind, keys, (void *)(uintptr_t)values,
                                 n_values * worker->params->geometry.item_bytes, ret_ticket != NULL,
-                                &seq);
+                                &n_remote, &seq);
 
     if (err == 0 && seq >= 0 && ret_ticket == NULL)
         err = gwi_remote_wait(worker, seq);
     if (err < 0)
         gwi_remote_forget(worker, seq);
+    count(worker, GWI_REMOTE, n_remote);
     err = finish_call(worker, what, keys.n, err, ret_ticket);
     if (err == 0 && ret_ticket != NULL)
         ret_ticket->seq = seq;
@@ -279,7 +281,7 @@ static void count_anew(gw_worker *worker)
 {
     gw_params *params = worker->params;
 
-    for (int c = 0; c <= GWI_CALLS; c++)
+    for (int c = 0; c <= GWI_REMOTE; c++)
         atomic_store_explicit(&worker->counted[c], 0, memory_order_relaxed);
     atomic_store_explicit(&worker->walker.retries, 0, memory_order_relaxed);
     atomic_store_explicit(&worker->walker.waits, 0, memory_order_relaxed);
@@ -287,6 +289,8 @@ static void count_anew(gw_worker *worker)
     for (int c = 0; c < GWI_N_COUNTED; c++)
         params->counted[c] = 0;
     pthread_mutex_unlock(&params->lock);
+    if (params->agent != NULL)
+        gwi_agent_count_anew(params->agent);
 }
 
 int gw_worker_end_setup(gw_worker *worker)

@@ -467,25 +467,63 @@ static PyObject *parameters_length(gwi_py_params *self, PyObject *object)
     return PyLong_FromLongLong(length);
 }
 
-static PyObject *parameters_stats(gwi_py_params *self, PyObject *unused)
+#define MOST_STATS 64
+
+/* How many of the accesses were to keys that were there. */
+static int add_share(PyObject *dict, const char *const *names, const int64_t *values, int n)
 {
-    (void)unused;
-    gw_params_stat stat;
+    double all = 0, remote = 0;
+
+    for (int i = 0; i < n; i++) {
+        int counts = strcmp(names[i], "keys_pulled") == 0 || strcmp(names[i], "keys_pushed") == 0 ||
+                     strcmp(names[i], "keys_set") == 0;
+        all += counts ? (double)values[i] : 0;
+        remote += strcmp(names[i], "keys_remote") == 0 ? (double)values[i] : 0;
+    }
+    PyObject *share = PyFloat_FromDouble(all > 0 ? 1 - remote / all : 1);
+    int err = share != NULL ? PyDict_SetItemString(dict, "local_share", share) : -1;
+    Py_XDECREF(share);
+    return err;
+}
+
+static PyObject *make_dict(const char *const *names, const int64_t *values, int n)
+{
+    PyObject *dict = PyDict_New();
     int err = 0;
 
-    if (gwi_py_params_enter_here(self) < 0)
-        return NULL;
-    PyObject *dict = PyDict_New();
-    for (int i = 0; dict != NULL && gw_params_stat_get(self->params, i, &stat) == 0; i++) {
-        PyObject *value = PyLong_FromLongLong(stat.value);
-        err = value != NULL ? PyDict_SetItemString(dict, stat.name, value) : -1;
+    for (int i = 0; dict != NULL && i < n && err == 0; i++) {
+        PyObject *value = PyLong_FromLongLong(values[i]);
+        err = value != NULL ? PyDict_SetItemString(dict, names[i], value) : -1;
         Py_XDECREF(value);
-        if (err < 0)
-            Py_CLEAR(dict);
     }
-    if (gwi_py_params_leave(self, 0) < 0)
+    if (dict != NULL && (err < 0 || add_share(dict, names, values, n) < 0))
         Py_CLEAR(dict);
     return dict;
+}
+
+static PyObject *parameters_stats(gwi_py_params *self, PyObject *args, PyObject *keywords)
+{
+    static char total_name[] = "total";
+    static char *known[] = {total_name, NULL};
+    const char *names[MOST_STATS];
+    int64_t values[MOST_STATS];
+    gw_params_stat stat;
+    int total = 0, n = 0, err = 0;
+
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|p:stats", known, &total) ||
+        gwi_py_params_enter_here(self) < 0)
+        return NULL;
+    for (; n < MOST_STATS && gw_params_stat_get(self->params, n, &stat) == 0; n++) {
+        names[n] = stat.name;
+        values[n] = stat.value;
+    }
+    if (total) {
+        Py_BEGIN_ALLOW_THREADS err = gw_params_stats_total(self->params, values, n);
+        Py_END_ALLOW_THREADS
+    }
+    if (gwi_py_params_leave(self, err < 0 ? err : 0) < 0)
+        return NULL;
+    return make_dict(names, values, n);
 }
 
 static PyObject *get_num_keys(gwi_py_params *self, void *unused)
@@ -549,9 +587,10 @@ static PyMethodDef parameters_methods[] = {
      "        w.push(torch.tensor([7]), torch.ones(4))\n"},
     {"length", GWI_FUNCTION(parameters_length), METH_O,
      "length($self, key, /)\n--\n\nHow many entries the vector of a key has."},
-    {"stats", GWI_FUNCTION(parameters_stats), METH_NOARGS,
-     "stats($self, /)\n--\n\n"
-     "What the workers of this process have done so far, as a dict of numbers.\n\n"
+    {"stats", GWI_FUNCTION(parameters_stats), METH_VARARGS | METH_KEYWORDS,
+     "stats($self, /, total=False)\n--\n\n"
+     "What the workers and the agent of this process have done so far, as a dict of\n"
+     "numbers.  With total=True that of all processes; then it is collective.\n\n"
      "    print(kv.stats()[\"keys_pulled\"], \"keys were pulled\")\n"},
     {"close", GWI_FUNCTION(parameters_close), METH_NOARGS,
      "close($self, /)\n--\n\n"

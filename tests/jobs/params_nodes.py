@@ -224,6 +224,36 @@ def check_an_intent_is_due_as_soon_as_the_clock_says_so():
         w.barrier()
 
 
+def check_statistics_tell_what_happened():
+    with godwit.Parameters(400, 8) as kv, kv.worker() as w:
+        keys = np.arange(400)
+        w.end_setup()
+        assert kv.stats()["keys_pulled"] == kv.stats()["moves"] == 0
+        pulled(w, keys, 8)
+        here = w.is_local(keys).sum()
+        mine = kv.stats()
+        assert mine["keys_pulled"] == 400 and mine["keys_remote"] == 400 - here
+        assert abs(mine["local_share"] - here / 400) < 1e-9
+        w.barrier()
+        total = kv.stats(total=True)
+        assert total["keys_pulled"] == 400 * me.size and total["keys_remote"] == 400 * (me.size - me.size // me.nodes)
+        assert (total["bytes_for_access"] >= total["keys_remote"] * 32) and total["hops"] == 0
+        assert total["bytes_sent"] == sum(n for name, n in total.items() if name.startswith("bytes_for_"))
+        w.barrier()
+        w.intent(keys, 0, 2)
+        w.wait_sync()
+        w.barrier()
+        total = kv.stats(total=True)
+        if me.nodes > 1:  # all want all: one has each, the others have copies
+            assert total["replicas"] == 400 * (me.nodes - 1), total
+            w.push(keys, ones(400, 8))
+            w.wait_sync()
+            w.barrier()
+            assert kv.stats(total=True)["tells"] > 0 and kv.stats(total=True)["staleness_us"] > 0
+            w.barrier()
+        w.barrier()
+
+
 def check_with_static_nothing_moves_but_all_can_be_asked_for():
     with godwit.Parameters(100, 2, technique="static") as kv, kv.worker() as w:
         before = w.is_local(np.arange(100))

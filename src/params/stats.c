@@ -1,0 +1,132 @@
+/* stats.c - what parameters count, of this process and of all. */
+#include "base/clock.h"
+#include "base/error.h"
+#include "params/agent.h"
+
+#include <godwit/comm.h>
+
+#include <stdlib.h>
+
+/* Counted by workers. */
+static uint64_t count(gw_params *params, int what)
+{
+    uint64_t sum;
+
+    pthread_mutex_lock(&params->lock);
+    sum = params->counted[what];
+    for (int i = 0; i < params->workers_each; i++)
+        if (params->workers[i] != NULL)
+            sum += gwi_worker_counted(params->workers[i], what);
+    pthread_mutex_unlock(&params->lock);
+    return sum;
+}
+
+/* What was sent for this purpose. */
+static uint64_t bytes_for(const gwi_node_stats *s, int first, int last)
+{
+    uint64_t sum = 0;
+
+    for (int kind = first; kind <= last; kind++)
+        sum += s->note_bytes[kind];
+    return sum;
+}
+
+/* All that there are: name, what it is, its value, and whether the most counts for all processes
+ * instead of the sum. */
+#define STATS(X)                                                                                  \
+    X(keys_pulled, "keys that workers of this process read", w[GWI_PULLED], 0)                    \
+    X(keys_pushed, "keys that they added to", w[GWI_PUSHED], 0)                                   \
+    X(keys_set, "keys that they assigned", w[GWI_SET], 0)                                         \
+    X(keys_remote, "of all these, that were not on the node", w[GWI_REMOTE], 0)                   \
+    X(calls, "of pull, push and set", w[GWI_CALLS], 0)                                            \
+    X(read_retries, "reads that met a change and were done again", w[GWI_RETRIES], 0)             \
+    X(latch_waits, "changes that waited for another one of the same key", w[GWI_WAITS], 0)        \
+    X(shared_bytes, "memory that the processes of the node share", params->segment.n_bytes, 0)    \
+    X(huge_page_bytes, "of these, put into huge pages by this process so far",                    \
+      gwi_pages_done(&params->pages), 0)                                                          \
+    X(moves, "keys that came to this process's share to stay", s.moves, 0)                        \
+    X(replicas, "copies that are there now", s.replicas, 0)                                       \
+    X(grants, "copies given to other nodes", s.grants, 0)                                         \
+    X(tells, "changes of copies sent to owners", s.tells, 0)                                      \
+    X(refreshes, "news sent to copies", s.refreshes, 0)                                           \
+    X(requests, "requests served for other nodes", s.requests, 0)                                 \
+    X(hops, "times that a request was passed on", s.hops, 0)                                      \
+    X(rounds, "rounds of telling each other what has changed", s.rounds, 0)                       \
+    X(rounds_per_s, "of these, a second", per_second(s.rounds, f.since_ns), 1)                    \
+    X(messages_sent, "to other nodes", s.messages, 0)                                             \
+    X(bytes_sent, "to other nodes", s.bytes, 0)                                                   \
+    X(bytes_for_access, "of these, for keys that were not here",                                  \
+      bytes_for(&s, GWI_NOTE_ASK, GWI_NOTE_ANSWER), 0)                                            \
+    X(bytes_for_replicas, "of these, for copies", bytes_for(&s, GWI_NOTE_WANT, GWI_NOTE_DROPPED), \
+      0)                                                                                          \
+    X(bytes_for_moves, "of these, for keys that moved",                                           \
+      bytes_for(&s, GWI_NOTE_LOCALIZE, GWI_NOTE_TRANSFER), 0)                                     \
+    X(bytes_for_meetings, "of these, for wait_sync and barriers",                                 \
+      bytes_for(&s, GWI_NOTE_SYNC, GWI_NOTE_RELEASE), 0)                                          \
+    X(staleness_us, "how long other nodes wait for a change, about", f.staleness_ns / 1000, 1)    \
+    X(intent_us, "from acting on an intent until the key is here, at most but for few",           \
+      f.intent_ns / 1000, 1)                                                                      \
+    X(clock_us, "between clocks of the fastest worker, on average", f.clock_ns / 1000, 1)
+
+#define STAT_ID(name, help, value, most) STAT_##name,
+enum { STATS(STAT_ID) N_STATS };
+
+static uint64_t per_second(uint64_t n, int64_t since_ns)
+{
+    int64_t span = gwi_now_ns() - since_ns;
+
+    return span > 0 ? (uint64_t)((double)n * 1e9 / (double)span) : 0;
+}
+
+static void gather(gw_params *params, int64_t *ret_values)
+{
+    gwi_agent_figures f = {.since_ns = gwi_now_ns()};
+    uint64_t w[GWI_N_COUNTED];
+
+    if (params->agent != NULL)
+        gwi_agent_count(params->agent, &f);
+    for (int i = 0; i < GWI_N_COUNTED; i++)
+        w[i] = count(params, i);
+    gwi_node_stats s = f.node;
+#define STAT_VALUE(name, help, value, most) ret_values[STAT_##name] = (int64_t)(value);
+    STATS(STAT_VALUE)
+}
+
+int gw_params_stat_get(gw_params *params, int index, gw_params_stat *ret_stat)
+{
+#define STAT_TEXT(name, help, value, most) {#name, help},
+    static const struct {
+        const char *name, *help;
+    } texts[] = {STATS(STAT_TEXT)};
+    int64_t values[N_STATS];
+    int err = gwi_params_check_process(params);
+
+    if (err < 0)
+        return err;
+    if (index < 0 || index >= N_STATS)
+        return gwi_fail(GW_ERANGE, "index is %d; there are %d statistics", index, N_STATS);
+    gather(params, values);
+    *ret_stat = (gw_params_stat){texts[index].name, texts[index].help, values[index]};
+    return 0;
+}
+
+int gw_params_stats_total(gw_params *params, int64_t *ret_values, int n)
+{
+#define STAT_MOST(name, help, value, most) most,
+    static const char counts_most[] = {STATS(STAT_MOST)};
+    int64_t values[N_STATS], sums[N_STATS], most[N_STATS];
+    gw_comm *comm;
+    int err = gwi_params_check_process(params);
+
+    if (err == 0)
+        err = gw_comm_world(params->world, &comm);
+    if (err < 0)
+        return err;
+    gather(params, values);
+    err = gw_comm_allreduce(comm, values, sums, N_STATS, GW_I64, GW_SUM);
+    if (err == 0)
+        err = gw_comm_allreduce(comm, values, most, N_STATS, GW_I64, GW_MAX);
+    for (int i = 0; err == 0 && i < N_STATS && i < n; i++)
+        ret_values[i] = counts_most[i] ? most[i] : sums[i];
+    return err < 0 ? err : N_STATS;
+}
