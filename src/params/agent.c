@@ -441,6 +441,7 @@ int gwi_agent_start(gw_params *params, gwi_technique technique)
     local.stuck = wait_for_latch;
     local.ctx = agent;
     local.need = need_memory;
+    local.arrivals = &params->hall->arrivals;
     local.backed = agent->backed = calloc(2 * params->geometry.n_classes, sizeof *local.backed);
     if (agent->backed == NULL) {
         err = gwi_fail(GW_ENOMEM, "an agent");

@@ -218,6 +218,8 @@ static void place(struct key *k, gwi_slab *slab, unsigned state)
     gwi_local *local = k->local;
     uint32_t slot;
 
+    if (local->arrivals != NULL) /* it is seen before the word is, which is released later */
+        atomic_fetch_add_explicit(local->arrivals, 1, memory_order_relaxed);
     if (local->need != NULL)
         back(local, slab,
              &local->backed[state == GWI_REPLICA

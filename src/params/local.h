@@ -32,6 +32,7 @@ typedef struct gwi_local {
     int err; /* what `stuck` or `need` said: nothing here is to be trusted any more */
     /* for who gives vectors a place: see that this memory is there.  NULL: it all is */
     int (*need)(void *ctx, void *at, size_t n_bytes);
+    _Atomic uint64_t *arrivals; /* counts what was given a place; NULL: nobody asks */
     uint64_t *backed; /* [2 * classes]: rows, then pairs, that have memory; the caller's */
 } gwi_local;
 

@@ -35,6 +35,8 @@ typedef struct gwi_hall {
     _Atomic uint64_t released;
     /* the error that ended an agent, and its rank before; written by that agent */
     _Atomic int32_t agent_err, failed_rank;
+    /* how often keys or copies have come here; counted by agents, before the key can be seen */
+    _Alignas(GWI_LINE) _Atomic uint64_t arrivals;
 } gwi_hall;
 
 #define GWI_SEAT_GONE UINT64_MAX
@@ -46,7 +48,7 @@ typedef struct gwi_seat {
     _Atomic int64_t clock;
 } gwi_seat;
 
-_Static_assert(sizeof(gwi_hall) == GWI_LINE && sizeof(gwi_seat) == 3 * GWI_LINE,
+_Static_assert(sizeof(gwi_hall) == 2 * GWI_LINE && sizeof(gwi_seat) == 3 * GWI_LINE,
                "halls and seats are shared between processes");
 
 /* Counters of a worker, which only it writes. */

@@ -394,7 +394,8 @@ struct access {
     int64_t seq;
     gwi_part *away; /* owned */
     size_t n_away;
-    int behind; /* some of the keys are under way already */
+    int behind;     /* some of the keys are under way already */
+    gwi_hash noted; /* of a set: the keys that are away */
 };
 
 static int do_here(gw_worker *worker, gwi_order_kind kind, int64_t key, unsigned char *values)
@@ -507,22 +508,50 @@ static int post_all(struct access *a)
     return err;
 }
 
+/* Of a key that occurs twice in a call, and comes here meanwhile, the first is away and the second
+ * is not.  They must not change places. */
+
+static int make_away(struct access *a, int64_t key, unsigned char *values)
+{
+    if (a->away == NULL)
+        a->away = malloc(a->n_keys * sizeof *a->away);
+    if (a->away == NULL)
+        return gwi_fail(GW_ENOMEM, "an operation on %zu keys", a->n_keys);
+    a->away[a->n_away++] = (gwi_part){key, values};
+    return a->kind == GWI_ORDER_SET ? gwi_hash_put(&a->noted, (uint64_t)key, 0) : 0;
+}
+
+static int is_noted(const struct access *a, int64_t key)
+{
+    return a->noted.count > 0 && gwi_hash_get(&a->noted, (uint64_t)key, NULL);
+}
+
+/* Keys have come while we read: what was read of a key behind one that was away is read again. */
+static int read_again(struct access *a, gw_keys keys, unsigned char *values)
+{
+    size_t n_away = a->n_away;
+    int err = 0;
+
+    for (size_t i = 0; i < n_away && err == 0; i++)
+        err = gwi_hash_put(&a->noted, (uint64_t)a->away[i].key, 0);
+    a->n_away = 0;
+    for (size_t i = 0; i < keys.n && err == 0; values += row_bytes(a->worker, keys.key[i++]))
+        if (is_noted(a, keys.key[i]))
+            a->away[a->n_away++] = (gwi_part){keys.key[i], values};
+    return err;
+}
+
 /* A replica, a key that others watch, or one that is not here. */
 static int take_note(void *ctx, int64_t key, void *values)
 {
     struct access *a = ctx;
     int busy = is_busy(a->worker->remote, key);
 
-    if (!busy && gwi_local_state(&a->worker->local, key) != GWI_ABSENT &&
+    if (!busy && !is_noted(a, key) && gwi_local_state(&a->worker->local, key) != GWI_ABSENT &&
         do_here(a->worker, a->kind, key, values))
         return a->worker->local.err;
     a->behind |= busy;
-    if (a->away == NULL)
-        a->away = malloc(a->n_keys * sizeof *a->away);
-    if (a->away == NULL)
-        return gwi_fail(GW_ENOMEM, "an operation on %zu keys", a->n_keys);
-    a->away[a->n_away++] = (gwi_part){key, values};
-    return 0;
+    return make_away(a, key, values);
 }
 
 /* While some of our operations are with an agent, each key is looked up among theirs. */
@@ -540,13 +569,17 @@ static int walk(struct access *a, gw_keys keys, void *values)
     const gwi_store *store = &a->worker->params->store;
     gwi_walker *walker = &a->worker->walker;
 
-    if (a->worker->remote->busy.count > 0)
+    if (a->worker->remote->busy.count > 0 || a->kind == GWI_ORDER_SET)
         return walk_slowly(a, keys, values);
     walker->other = take_note;
     walker->other_ctx = a;
-    return a->kind == GWI_ORDER_PULL   ? gwi_store_pull(store, walker, keys.key, keys.n, values)
-           : a->kind == GWI_ORDER_PUSH ? gwi_store_push(store, walker, keys.key, keys.n, values)
-                                       : gwi_store_set(store, walker, keys.key, keys.n, values);
+    return a->kind == GWI_ORDER_PULL ? gwi_store_pull(store, walker, keys.key, keys.n, values)
+                                     : gwi_store_push(store, walker, keys.key, keys.n, values);
+}
+
+static uint64_t arrivals(const gw_worker *worker)
+{
+    return atomic_load_explicit(&worker->params->hall->arrivals, memory_order_acquire);
 }
 
 int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void *values,
@@ -560,7 +593,10 @@ int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void
                        .seq = -1};
 
     collect(worker);
+    uint64_t before = arrivals(worker);
     int err = walk(&a, keys, values);
+    if (err == 0 && kind == GWI_ORDER_PULL && a.n_away > 0 && arrivals(worker) != before)
+        err = read_again(&a, keys, values);
     if (err == 0 && a.behind)
         err = gwi_remote_wait(worker, -1);
     if (err == 0 && a.n_away > 0) {
@@ -568,6 +604,7 @@ int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void
         err = post_all(&a);
     }
     free(a.away);
+    gwi_hash_fini(&a.noted);
     *ret_n_remote = a.n_away;
     *ret_seq = a.seq;
     return err;

@@ -1,6 +1,7 @@
 /* history.c - what real workers see of a few hot keys is sequentially consistent.
  *
  *     history -n 2 -t 2 [--seconds 60] [--seed 1] [--f32]      2 processes of 2 threads
+ *     history -n 4 -t 1 --node-size 2 [--moves]                2 nodes; keys are localized
  *
  * In rounds: all workers pull, push and set keys drawn by lot, several at once and some of
  * them twice, and write down what they saw; then one of them looks for an order that
@@ -25,7 +26,7 @@
 #define MAX_WORKERS 16
 
 static struct {
-    int n, threads, seconds, seed, f32;
+    int n, threads, seconds, seed, f32, node_size, moves;
 } args = {.n = 1, .threads = 1, .seconds = 60, .seed = 1};
 
 /* One key of a call. */
@@ -92,6 +93,14 @@ static int copies_are_equal(const double *row)
         if (memcmp(row + (size_t)copy * n_entries, row, n_entries * sizeof *row) != 0)
             return 0;
     return 1;
+}
+
+/* Between other nodes' calls on the same key. */
+static void fetch_a_key(struct context *c)
+{
+    int64_t key = (int64_t)gwi_random_below(&c->random, KEYS);
+
+    REQUIRE(gw_worker_localize(c->worker, (gw_keys){&key, 1}, NULL) == 0);
 }
 
 static void run_call(struct context *c)
@@ -192,8 +201,11 @@ static void *work(void *arg)
         memset(c->pushes, 0, sizeof c->pushes);
         c->sets = 0;
         logs[c->number].n = 0;
-        for (int i = 0; i < CALLS; i++)
+        for (int i = 0; i < CALLS; i++) {
+            if (args.moves && gwi_random_below(&c->random, 8) == 0)
+                fetch_a_key(c);
             run_call(c);
+        }
         meet(c);
         if (c->number == 0)
             for (int key = 0; key < KEYS; key++)
@@ -230,6 +242,7 @@ static void one_process(const struct processes *all, int rank)
     options.size = all->n;
     options.job = all->job;
     options.timeout_s = 60;
+    options.node_size = args.node_size;
     REQUIRE(contexts != NULL && gw_world_join(&options, &world) == 0);
     gw_params *params = open_params(world);
     for (int t = 0; t < args.threads; t++) {
@@ -258,10 +271,9 @@ static void *share(size_t n_bytes)
 static int parse_args(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"seconds", required_argument, NULL, 's'},
-        {"seed", required_argument, NULL, 'r'},
-        {"f32", no_argument, &args.f32, 1},
-        {NULL, 0, NULL, 0},
+        {"seconds", required_argument, NULL, 's'}, {"seed", required_argument, NULL, 'r'},
+        {"f32", no_argument, &args.f32, 1},        {"node-size", required_argument, NULL, 'd'},
+        {"moves", no_argument, &args.moves, 1},    {NULL, 0, NULL, 0},
     };
     int key, err = 0;
 
@@ -269,6 +281,7 @@ static int parse_args(int argc, char **argv)
         err = key == 'n'   ? gwi_parse_int("-n", optarg, 1, MAX_WORKERS, &args.n)
               : key == 't' ? gwi_parse_int("-t", optarg, 1, MAX_WORKERS, &args.threads)
               : key == 's' ? gwi_parse_int("--seconds", optarg, 1, 100000, &args.seconds)
+              : key == 'd' ? gwi_parse_int("--node-size", optarg, 1, MAX_WORKERS, &args.node_size)
               : key == 'r' ? gwi_parse_int("--seed", optarg, 0, 1000000000, &args.seed)
               : key == 0   ? 0
                            : gwi_fail(GW_EINVAL, "see the head of history.c");
@@ -284,7 +297,8 @@ int main(int argc, char **argv)
 
     if (parse_args(argc, argv) < 0) {
         fprintf(stderr,
-                "usage: %s [-n processes] [-t threads] [--seconds s] [--seed s] [--f32]\n%s\n",
+                "usage: %s [-n processes] [-t threads] [--seconds s] [--seed s] [--f32] "
+                "[--node-size n] [--moves]\n%s\n",
                 argv[0], gw_last_error());
         return 2;
     }
