@@ -14,7 +14,7 @@ SEEDS ?= 1000000
 
 bin := .venv/bin
 
-.PHONY: help demo build test test-faults test-programs test-stress test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench format install uninstall clean
+.PHONY: help demo build test test-faults test-starts test-programs test-stress test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench format install uninstall clean
 
 help: ## show this list
 	@echo "Godwit $$(cat VERSION): distributed memory for PyTorch"
@@ -37,6 +37,9 @@ test: ## set up, then run all tests; the last line counts them
 
 test-faults: build ## kill -9 of a random rank at a random moment, 200 times
 	@GODWIT_FAULT_RUNS=200 $(bin)/python -m pytest -q -p no:cacheprovider tests/jobs/test_faults.py
+
+test-starts: build ## 500 starts of a job of 8 processes with parameters on several nodes
+	@GODWIT_STARTS=500 $(bin)/python -m pytest -q -s -p no:cacheprovider tests/jobs/test_starts.py
 
 test-programs: build ## random programs of collectives and messages against one process, 1,000 of them
 	@GODWIT_RANDOM_PROGRAMS=1000 $(bin)/python -m pytest -q -p no:cacheprovider tests/jobs/test_comm_programs.py
