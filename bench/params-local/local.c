@@ -368,8 +368,8 @@ static void open_workers(void)
     for (int i = 0; i < bench.n_workers; i++) {
         bench_worker *w = &bench.workers[i];
         uint64_t seed = (uint64_t)(info.rank * MOST_WORKERS + i + 1);
-        draw_init(&w->draws[0], bench.n_keys, 0, seed);
-        draw_init(&w->draws[1], bench.n_keys, 1, seed);
+        for (int zipf = 0; zipf < 2; zipf++)
+            draw_init(&w->draws[zipf], (draw_options){bench.n_keys, DRAW_N, zipf, seed, ~seed});
         w->cpu = info.size * bench.n_workers > 1 ? cpu_of(info.rank * bench.n_workers + i) : -1;
         w->values = get(BATCH * bench.length * sizeof(float));
         w->took = get(MOST_BATCHES * sizeof *w->took);

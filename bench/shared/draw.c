@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static uint64_t next(uint64_t *state)
+uint64_t draw_random(uint64_t *state)
 {
     uint64_t x = (*state += UINT64_C(0x9e3779b97f4a7c15)); /* splitmix64 */
 
@@ -15,7 +15,7 @@ static uint64_t next(uint64_t *state)
 
 static double unit(uint64_t *state)
 {
-    return (double)(next(state) >> 11) * 0x1p-53;
+    return (double)(draw_random(state) >> 11) * 0x1p-53;
 }
 
 static void *get(size_t n_bytes)
@@ -29,7 +29,7 @@ static void *get(size_t n_bytes)
     return found;
 }
 
-static void draw_zipf(draw *d, int64_t n_keys, uint64_t *state)
+static void draw_zipf(draw *d, int64_t n_keys, uint64_t ranks_seed, uint64_t *state)
 {
     double *upto = get((size_t)n_keys * sizeof *upto); /* weight of the first ranks */
     int32_t *key_of = get((size_t)n_keys * sizeof *key_of);
@@ -38,11 +38,11 @@ static void draw_zipf(draw *d, int64_t n_keys, uint64_t *state)
     for (int64_t r = 0; r < n_keys; r++) {
         sum += 1.0 / (double)(r + 1);
         upto[r] = sum;
-        int64_t other = (int64_t)(next(state) % (uint64_t)(r + 1));
+        int64_t other = (int64_t)(draw_random(&ranks_seed) % (uint64_t)(r + 1));
         key_of[r] = key_of[other];
         key_of[other] = (int32_t)r;
     }
-    for (size_t i = 0; i < DRAW_N; i++) {
+    for (size_t i = 0; i < d->n; i++) {
         double wanted = unit(state) * sum;
         int64_t low = 0, high = n_keys - 1;
         while (low < high) {
@@ -58,14 +58,16 @@ static void draw_zipf(draw *d, int64_t n_keys, uint64_t *state)
     free(upto);
 }
 
-void draw_init(draw *d, int64_t n_keys, int zipf, uint64_t seed)
+void draw_init(draw *d, draw_options opt)
 {
-    *d = (draw){.keys = get(DRAW_N * sizeof *d->keys)};
-    if (zipf)
-        draw_zipf(d, n_keys, &seed);
+    uint64_t state = opt.seed;
+
+    *d = (draw){.keys = get(opt.n * sizeof *d->keys), .n = opt.n};
+    if (opt.zipf)
+        draw_zipf(d, opt.n_keys, opt.ranks_seed, &state);
     else
-        for (size_t i = 0; i < DRAW_N; i++)
-            d->keys[i] = (int32_t)(next(&seed) % (uint64_t)n_keys);
+        for (size_t i = 0; i < d->n; i++)
+            d->keys[i] = (int32_t)(draw_random(&state) % (uint64_t)opt.n_keys);
 }
 
 void draw_fini(draw *d)
@@ -78,5 +80,5 @@ void draw_next(draw *d, int64_t *ret_keys, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         ret_keys[i] = d->keys[d->at + i];
-    d->at = (d->at + n) % DRAW_N;
+    d->at = (d->at + n) % d->n;
 }
