@@ -184,6 +184,15 @@ int gwi_hash_put(gwi_hash *hash, uint64_t key, uint64_t value)
     return 0;
 }
 
+void gwi_hash_fetch(const gwi_hash *hash, uint64_t key)
+{
+    if (hash->n_slots == 0)
+        return;
+    size_t home = home_of(hash, gwi_hash_u64(key));
+    __builtin_prefetch(hash->tag + home);
+    __builtin_prefetch(hash->entry + home);
+}
+
 bool gwi_hash_get(const gwi_hash *hash, uint64_t key, uint64_t *ret_value)
 {
     size_t slot;

@@ -67,6 +67,9 @@ bool gwi_hash_get(const gwi_hash *hash, uint64_t key, uint64_t *ret_value);
  * the next put, reserve or remove. */
 uint64_t *gwi_hash_find(gwi_hash *hash, uint64_t key);
 
+/* Get the place where `key` would be on its way from memory. */
+void gwi_hash_fetch(const gwi_hash *hash, uint64_t key);
+
 /* Take `key` out; returns whether it was there.  `ret_value` may be NULL. */
 bool gwi_hash_remove(gwi_hash *hash, uint64_t key, uint64_t *ret_value);
 

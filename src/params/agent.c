@@ -16,6 +16,8 @@
 #define LOOKS 100            /* naps between looking for deaths */
 #define ATTEND_NS (200 * GWI_US)
 #define LOOKS_PER_YIELD 32
+#define REST 4 /* times as long as what was done */
+#define MOST_REST_NS GWI_MS
 
 struct sync_order {
     struct sync_order *next;
@@ -220,8 +222,13 @@ static int take_turn(gwi_agent *agent)
     for (int s = 0; s < agent->params->n_seats; s++)
         look_at_seat(agent, s);
     err = take_orders(agent, &busy);
+    int64_t began_ns = gwi_now_ns();
     if (err >= 0)
-        err = gwi_node_step(agent->node, agent->params->world->fabric, gwi_now_ns());
+        err = gwi_node_step(agent->node, agent->params->world->fabric, began_ns);
+    if (err > 0) { /* rounds shall leave the processor to workers most of the time */
+        int64_t ended_ns = gwi_now_ns(), rest = REST * (ended_ns - began_ns);
+        gwi_node_rest(agent->node, ended_ns + (rest < MOST_REST_NS ? rest : MOST_REST_NS));
+    }
     busy |= err > 0;
     end_syncs(agent);
     tell_workers(agent);

@@ -174,6 +174,7 @@ struct gwi_node {
     size_t memory_bytes;
     gwi_local local;
     gwi_hash items;         /* key -> gwi_item * */
+    void **free_rows;       /* by length class; each leads to the next */
     gwi_item *free_items;   /* to be used again; a list by `next_free` */
     size_t n_last_words;    /* items that have one */
     gwi_pending **pendings; /* [n_pendings], by id; each is used again */
@@ -190,7 +191,7 @@ struct gwi_node {
     gwi_frame spare[4]; /* empty, to be filled again */
     gwi_fabric *fabric; /* of the last step; NULL: none yet */
     /* keys whose holders must hear something: in the next round; when their patience ends */
-    gwi_keys_noted due, later;
+    gwi_keys_noted due, later, marked;
     int64_t patience_ns, next_later_ns;
     uint32_t terms; /* given out */
     uint64_t tokens;
@@ -228,6 +229,8 @@ gwi_item *gwi_item_find(gwi_node *node, int64_t key);
 gwi_item *gwi_item_get(gwi_node *node, int64_t key);  /* made if need be; NULL: no memory */
 void gwi_item_forget(gwi_node *node, gwi_item *item); /* if nothing is going on any more */
 size_t gwi_row_bytes(const gwi_node *node, int64_t key);
+void *gwi_row_take(gwi_node *node, int64_t key); /* memory for a vector; NULL: there is none */
+void gwi_row_give_back(gwi_node *node, int64_t key, void *row); /* NULL is fine */
 
 /* post.c */
 void gwi_send(gwi_node *node, int to, gwi_note *note, const void *part, size_t part_bytes,
@@ -237,6 +240,7 @@ void gwi_send(gwi_node *node, int to, gwi_note *note, const void *part, size_t p
 void *gwi_send_room(gwi_node *node, int to, gwi_note *note, size_t n_bytes);
 int gwi_post_step(gwi_node *node, gwi_fabric *fabric);
 int gwi_post_is_idle(const gwi_node *node);
+int gwi_post_is_full(const gwi_node *node, int peer); /* what is to be sent there has to wait */
 size_t gwi_post_bytes(const gwi_node *node);
 void gwi_post_give_up(gwi_node *node, gwi_fabric *fabric); /* what is half sent */
 void gwi_post_fini(gwi_node *node);
@@ -259,6 +263,7 @@ void gwi_take_move(gwi_node *node, const gwi_note *note);
 void gwi_take_give(gwi_node *node, const gwi_note *note);
 void gwi_take_transfer(gwi_node *node, const gwi_note *note, const unsigned char *payload);
 int gwi_refresh_holders(gwi_node *node, gwi_item *item, int all);
+int gwi_note_key(gwi_node *node, gwi_keys_noted *keys, int64_t key); /* 0: no memory */
 void gwi_make_due(gwi_node *node, gwi_item *item);
 void gwi_make_due_later(gwi_node *node, gwi_item *item);
 

@@ -47,12 +47,10 @@ static void drop(gwi_node *node, gwi_item *item)
                      .key = item->key,
                      .term = item->term};
     size_t n_bytes = gwi_row_bytes(node, item->key);
-    void *values = malloc(n_bytes);
+    void *values = gwi_row_take(node, item->key);
 
-    if (values == NULL) {
-        gwi_fail_node(node, gwi_fail(GW_ENOMEM, "a vector of %zu bytes", n_bytes));
+    if (values == NULL)
         return;
-    }
     gwi_change change = gwi_local_drop(&node->local, item->key, values);
     if (GWI_MUTANT(14))
         change = GWI_NO_CHANGE; /* dropped before its flush */
@@ -164,7 +162,7 @@ void gwi_told_arrived(gwi_node *node, gwi_item *item)
     double took = (double)(node->now_ns - item->told_at_ns);
 
     node->told_ns += node->told_ns == 0 ? took : (took - node->told_ns) / 64;
-    free(item->told.values);
+    gwi_row_give_back(node, item->key, item->told.values);
     item->told.values = NULL;
     if (item->tell_again) {
         item->tell_again = 0;
@@ -179,7 +177,7 @@ void gwi_take_dropped(gwi_node *node, const gwi_note *note)
 
     if (!has_ended(item, note->term))
         return;
-    free(item->last_word.values);
+    gwi_row_give_back(node, item->key, item->last_word.values);
     item->last_word.values = NULL;
     node->n_last_words--;
     gwi_line_move(node, item);
@@ -198,14 +196,12 @@ void gwi_tell(gwi_node *node, gwi_item *item)
         item->tell_again = 1;
         return;
     }
-    void *values = malloc(n_bytes);
-    if (values == NULL) {
-        gwi_fail_node(node, gwi_fail(GW_ENOMEM, "a vector of %zu bytes", n_bytes));
+    void *values = gwi_row_take(node, item->key);
+    if (values == NULL)
         return;
-    }
     gwi_change change = gwi_local_take_untold(&node->local, item->key, values);
     if (change == GWI_NO_CHANGE) {
-        free(values);
+        gwi_row_give_back(node, item->key, values);
         return;
     }
     note.seq = ++item->seq;

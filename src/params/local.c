@@ -81,6 +81,7 @@ static int view(gwi_local *local, const gwi_geometry *g, const gwi_spread *sprea
         goto fini;
     }
     local->marks = (gwi_marks *)(void *)(local->pairs + g->n_classes);
+    local->store.pairs = local->pairs;
     for (int c = 0; c < spread->channels; c++, at += marks_bytes(g, spread))
         gwi_marks_init(&local->marks[c], gwi_spread_n_indices(spread, g->n_keys), at);
     for (uint32_t c = 0; c < g->n_classes; c++) {
@@ -229,7 +230,8 @@ static void place(struct key *k, gwi_slab *slab, unsigned state)
 
     assert(err == 0); /* there is one for each key */
     (void)err;
-    k->word = (k->word & ~(GWI_WORD_STATE | GWI_WORD_SETTING | UINT64_C(0xffffffff00000000))) |
+    k->word = (k->word & ~(GWI_WORD_STATE | GWI_WORD_SETTING | GWI_WORD_MARKED |
+                           UINT64_C(0xffffffff00000000))) |
               gwi_word_make(slot, state);
 }
 
@@ -238,7 +240,7 @@ static void displace(struct key *k)
 {
     gwi_slab_free(gwi_word_state(k->word) == GWI_REPLICA ? k->pairs : k->rows,
                   gwi_word_slot(k->word));
-    k->word &= ~(GWI_WORD_STATE | GWI_WORD_SETTING | GWI_WORD_WATCHED);
+    k->word &= ~(GWI_WORD_STATE | GWI_WORD_SETTING | GWI_WORD_MARKED | GWI_WORD_WATCHED);
 }
 
 /* workers */
@@ -284,8 +286,11 @@ static void apply(struct key *k, int64_t key, gwi_change change, const void *fro
             k->word |= GWI_WORD_SETTING; /* what was untold came before */
         change_row(k, untold_of(k), change, from);
     }
-    if (gwi_word_state(k->word) == GWI_REPLICA || k->word & GWI_WORD_WATCHED)
+    if ((gwi_word_state(k->word) == GWI_REPLICA || k->word & GWI_WORD_WATCHED) &&
+        !(k->word & GWI_WORD_MARKED)) {
         gwi_local_mark(k->local, key);
+        k->word |= GWI_WORD_MARKED;
+    }
 }
 
 int gwi_local_change(gwi_local *local, int64_t key, gwi_change change, const void *from)
@@ -300,6 +305,15 @@ int gwi_local_change(gwi_local *local, int64_t key, gwi_change change, const voi
         unlatch(&k);
     }
     return here;
+}
+
+void gwi_local_change_latched(void *local, int64_t key, uint64_t *word, const void *from, int adds)
+{
+    struct key k = find(local, key);
+
+    k.word = *word;
+    apply(&k, key, adds ? GWI_ADD : GWI_ASSIGN, from);
+    *word = k.word;
 }
 
 /* the node */
@@ -341,6 +355,15 @@ void gwi_local_flag(gwi_local *local, int64_t key, uint64_t flag, int on)
     struct key k = latch(local, key);
 
     k.word = on ? k.word | flag : k.word & ~flag;
+    k.word &= ~GWI_WORD_MARKED;
+    unlatch(&k);
+}
+
+void gwi_local_see(gwi_local *local, int64_t key)
+{
+    struct key k = latch(local, key);
+
+    k.word &= ~GWI_WORD_MARKED;
     unlatch(&k);
 }
 
@@ -390,7 +413,7 @@ static gwi_change take_untold(struct key *k, void *ret_untold)
 
     gwi_row_read(ret_untold, untold_of(k), k->row_bytes);
     memset(untold_of(k), 0, k->row_bytes);
-    k->word &= ~GWI_WORD_SETTING;
+    k->word &= ~(GWI_WORD_SETTING | GWI_WORD_MARKED);
     return change;
 }
 

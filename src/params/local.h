@@ -56,6 +56,9 @@ void gwi_local_fini(gwi_local *local);
 int gwi_local_pull(gwi_local *local, int64_t key, void *to);
 int gwi_local_change(gwi_local *local, int64_t key, gwi_change change, const void *from);
 
+/* Of a key that is here and whose latch the caller holds, with this word: a gwi_special. */
+void gwi_local_change_latched(void *local, int64_t key, uint64_t *word, const void *from, int adds);
+
 /* For the node itself.  The vector is here. */
 void gwi_local_read(gwi_local *local, int64_t key, void *to);
 void gwi_local_apply(gwi_local *local, int64_t key, gwi_change change, const void *from);
@@ -98,7 +101,10 @@ GWI_INLINE void gwi_local_fetch_vector(const gwi_local *local, int64_t key)
 /* What the node does with the place of a vector.  All keep the flags but those named. */
 
 unsigned gwi_local_state(const gwi_local *local, int64_t key);
-void gwi_local_flag(gwi_local *local, int64_t key, uint64_t flag, int on);
+void gwi_local_flag(gwi_local *local, int64_t key, uint64_t flag, int on); /* and MARKED off */
+
+/* The mark of an owned key was taken: the next change marks it again. */
+void gwi_local_see(gwi_local *local, int64_t key);
 
 /* Take in a vector that was absent, or make a replica owned; `from` is the value, to which what
  * is untold comes.  Returns whether anything was. */

@@ -40,7 +40,8 @@ void gwi_marks_add(gwi_marks *marks, int64_t key)
 
     for (int l = 0; l < marks->n_levels; l++, index /= 64) {
         uint64_t bit = UINT64_C(1) << index % 64;
-        if (atomic_load_explicit(&marks->level[l][index / 64], memory_order_seq_cst) & bit && l > 0)
+        /* Who set it before us sees to the levels above. */
+        if (atomic_load_explicit(&marks->level[l][index / 64], memory_order_seq_cst) & bit)
             return;
         atomic_fetch_or_explicit(&marks->level[l][index / 64], bit, memory_order_seq_cst);
     }

@@ -8,7 +8,9 @@
 #include <sys/mman.h>
 
 #define MOST_PATIENCE_NS (100.0 * GWI_MS)
+#define PATIENCE 10           /* rounds, if clocks do not advance */
 #define WATCH_NS (2 * GWI_MS) /* between looks at what rings no bell, at most */
+#define LEAST_WATCH 4         /* rounds; what takes longer is learned, and acted on earlier */
 #define AHEAD 8               /* keys ahead of which something is fetched */
 
 #ifdef GWI_MUTANTS
@@ -42,10 +44,11 @@ static int make_parts(gwi_node *node, const gwi_node_options *opt)
     node->directory = calloc(n_places, sizeof *node->directory);
     node->cache = calloc(node->cache_n, sizeof *node->cache);
     node->workers = calloc((size_t)opt->workers, sizeof *node->workers);
+    node->free_rows = calloc(g->n_classes, sizeof *node->free_rows);
     node->scratch = malloc(longest);
     node->scratch2 = malloc(longest);
     if (node->directory == NULL || node->cache == NULL || node->workers == NULL ||
-        node->scratch == NULL || node->scratch2 == NULL)
+        node->free_rows == NULL || node->scratch == NULL || node->scratch2 == NULL)
         return gwi_fail(GW_ENOMEM, "node %d of %d", opt->node, opt->nodes);
     for (size_t i = 0; i < n_places; i++)
         node->directory[i].owner = opt->node;
@@ -108,7 +111,7 @@ static void empty_item(gwi_item *item)
         free(item->parked);
         item->parked = next;
     }
-    free(item->told.values);
+    free(item->told.values); /* there are such only when the node ends */
     free(item->last_word.values);
     if (item->holders != item->few)
         free(item->holders);
@@ -124,6 +127,8 @@ void gwi_node_abandon(gwi_node *node, gwi_fabric *fabric)
 {
     gwi_post_give_up(node, fabric);
 }
+
+static void free_rows(gwi_node *node);
 
 void gwi_node_free(gwi_node *node)
 {
@@ -156,6 +161,8 @@ void gwi_node_free(gwi_node *node)
     free(node->directory);
     free(node->cache);
     free(node->workers);
+    free_rows(node);
+    free(node->marked.key);
     free(node->due.key);
     free(node->later.key);
     free(node->scratch);
@@ -225,6 +232,45 @@ void gwi_item_forget(gwi_node *node, gwi_item *item)
 size_t gwi_row_bytes(const gwi_node *node, int64_t key)
 {
     return gwi_geometry_class(node->geometry, key)->row_bytes;
+}
+
+/* Vectors on their way are kept for a moment, again and again. */
+
+void *gwi_row_take(gwi_node *node, int64_t key)
+{
+    const gwi_length_class *class = gwi_geometry_class(node->geometry, key);
+    void **free_row = &node->free_rows[class - node->geometry->classes], *row = *free_row;
+
+    if (row == NULL) {
+        row = malloc(class->row_bytes < sizeof(void *) ? sizeof(void *) : class->row_bytes);
+        if (row == NULL)
+            gwi_fail_node(node, gwi_fail(GW_ENOMEM, "a vector of %zu bytes", class->row_bytes));
+        return row;
+    }
+    memcpy(free_row, row, sizeof(void *));
+    return row;
+}
+
+void gwi_row_give_back(gwi_node *node, int64_t key, void *row)
+{
+    const gwi_length_class *class = gwi_geometry_class(node->geometry, key);
+    void **free_row = &node->free_rows[class - node->geometry->classes];
+
+    if (row == NULL)
+        return;
+    memcpy(row, free_row, sizeof(void *));
+    *free_row = row;
+}
+
+static void free_rows(gwi_node *node)
+{
+    for (uint32_t c = 0; node->free_rows != NULL && c < node->geometry->n_classes; c++)
+        while (node->free_rows[c] != NULL) {
+            void *row = node->free_rows[c];
+            memcpy(&node->free_rows[c], row, sizeof(void *));
+            free(row);
+        }
+    free(node->free_rows);
 }
 
 /* the location cache */
@@ -617,6 +663,20 @@ int64_t gwi_node_clock(const gwi_node *node, int worker)
     return node->workers[worker].clock;
 }
 
+static void fetch_ahead(gwi_node *node, const gwi_intent *intent, size_t i)
+{
+    const gwi_item *item;
+
+    if (i + 2 * AHEAD < intent->n) {
+        gwi_local_fetch_word(&node->local, intent->keys[i + 2 * AHEAD]);
+        gwi_hash_fetch(&node->items, (uint64_t)intent->keys[i + 2 * AHEAD]);
+        __builtin_prefetch(gwi_cache_place(node, intent->keys[i + 2 * AHEAD]));
+    }
+    if (i + AHEAD < intent->n && (item = gwi_item_find(node, intent->keys[i + AHEAD])) != NULL)
+        for (size_t at = 0; at < sizeof *item; at += GWI_LINE)
+            __builtin_prefetch((const unsigned char *)item + at);
+}
+
 /* Act on what begins or ends by `ahead` clocks from now. */
 static void act(gwi_node *node, gwi_node_worker *w, int64_t ahead)
 {
@@ -624,11 +684,15 @@ static void act(gwi_node *node, gwi_node_worker *w, int64_t ahead)
     gwi_intent ended;
 
     while (gwi_intents_begin(&w->intents, w->clock + ahead, &begun) == 0 && begun != NULL)
-        for (size_t i = 0; i < begun->n; i++)
+        for (size_t i = 0; i < begun->n; i++) {
+            fetch_ahead(node, begun, i);
             gwi_want(node, begun->keys[i]);
+        }
     while (gwi_intents_end(&w->intents, w->clock, &ended)) {
-        for (size_t i = 0; i < ended.n; i++)
+        for (size_t i = 0; i < ended.n; i++) {
+            fetch_ahead(node, &ended, i);
             gwi_unwant(node, ended.keys[i]);
+        }
         free(ended.keys);
     }
 }
@@ -644,8 +708,9 @@ static void set_patience(gwi_node *node)
         known |= period > 0;
         shortest = period > 0 && period < shortest ? period : shortest;
     }
-    node->patience_ns = known && shortest > (double)node->round_ns ? (int64_t)shortest
-                                                                   : node->round_ns;
+    node->patience_ns = !known                              ? PATIENCE * node->round_ns
+                        : shortest > (double)node->round_ns ? (int64_t)shortest
+                                                            : node->round_ns;
 }
 
 void gwi_act_due(gwi_node *node, int worker)
@@ -779,6 +844,12 @@ int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns)
     return node->err < 0 ? node->err : busy;
 }
 
+void gwi_node_rest(gwi_node *node, int64_t until_ns)
+{
+    if (node->next_round_ns < until_ns)
+        node->next_round_ns = until_ns;
+}
+
 int gwi_node_is_idle(const gwi_node *node)
 {
     gwi_hash_cursor cursor = gwi_hash_start(&node->items);
@@ -801,13 +872,11 @@ int gwi_node_is_idle(const gwi_node *node)
 
 int64_t gwi_node_watches(const gwi_node *node)
 {
-    int64_t often = node->patience_ns / 4;
+    int64_t often = node->patience_ns / 2, least = LEAST_WATCH * node->round_ns;
 
     for (int w = 0; w < node->workers_n; w++)
         if (node->workers[w].intents.n_to_come > 0)
-            return often < 2 * node->round_ns ? 2 * node->round_ns
-                   : often < WATCH_NS         ? often
-                                              : WATCH_NS;
+            return often < least ? least : often < WATCH_NS ? often : WATCH_NS;
     for (int w = 0; w < node->workers_n; w++)
         if (node->workers[w].intents.n_in_force > 0)
             return WATCH_NS;

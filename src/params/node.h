@@ -119,6 +119,9 @@ int gwi_node_is_local(const gwi_node *node, int64_t key);
  * happened, else 0. */
 int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns);
 
+/* Make no round before that, unless something cannot wait. */
+void gwi_node_rest(gwi_node *node, int64_t until_ns);
+
 /* How often to look, at least, because workers' clocks and changes may give it something to do, of
  * which no message tells; 0: there is no need. */
 int64_t gwi_node_watches(const gwi_node *node);

@@ -135,32 +135,32 @@ static void set_watched(gwi_node *node, gwi_item *item)
                    n_granted(item) > 0 && !GWI_MUTANT(3));
 }
 
-static void note_key(gwi_node *node, gwi_keys_noted *keys, int64_t key, int *is_noted)
+int gwi_note_key(gwi_node *node, gwi_keys_noted *keys, int64_t key)
 {
-    if (*is_noted)
-        return;
     if (keys->n == keys->capacity) {
         size_t capacity = keys->capacity == 0 ? 64 : 2 * keys->capacity;
         int64_t *grown = realloc(keys->key, capacity * sizeof *grown);
         if (grown == NULL) {
             gwi_fail_node(node, gwi_fail(GW_ENOMEM, "%zu keys with news", capacity));
-            return;
+            return 0;
         }
         keys->key = grown;
         keys->capacity = capacity;
     }
     keys->key[keys->n++] = key;
-    *is_noted = 1;
+    return 1;
 }
 
 void gwi_make_due(gwi_node *node, gwi_item *item)
 {
-    note_key(node, &node->due, item->key, &item->due);
+    if (!item->due)
+        item->due = gwi_note_key(node, &node->due, item->key);
 }
 
 void gwi_make_due_later(gwi_node *node, gwi_item *item)
 {
-    note_key(node, &node->later, item->key, &item->later);
+    if (!item->later)
+        item->later = gwi_note_key(node, &node->later, item->key);
 }
 
 /* `value`: what the vector is, or was when we gave it away; NULL: look. */
@@ -191,7 +191,8 @@ static void refresh(gwi_node *node, gwi_item *item, gwi_holder *h, const void *v
 /* Tell the holders what they lack: those who have told us something, once for each time; the
  * others, unless it is for `all`, only if they have not heard anything for a while.  So a replica
  * that is in use is refreshed as often as it is changed there, whatever others do, and one that
- * nobody uses, rarely.  Returns whether any must still hear something. */
+ * nobody uses, rarely; and none faster than messages get through.  Returns whether any must still
+ * hear something. */
 int gwi_refresh_holders(gwi_node *node, gwi_item *item, int all)
 {
     int left = 0;
@@ -200,7 +201,8 @@ int gwi_refresh_holders(gwi_node *node, gwi_item *item, int all)
         gwi_holder *h = &item->holders[i];
         if (!h->granted || !(h->stale || h->ack))
             continue;
-        if (all || h->ack || node->now_ns - h->heard_ns >= node->patience_ns)
+        if (all || (!gwi_post_is_full(node, h->node) &&
+                    (h->ack || node->now_ns - h->heard_ns >= node->patience_ns)))
             refresh(node, item, h, NULL);
         else
             left = 1;
@@ -600,7 +602,7 @@ void gwi_take_transfer(gwi_node *node, const gwi_note *note, const unsigned char
         changed = count_told(node, item, note, &item->last_word, node->scratch2) |
                   count_told(node, item, note, &item->told, node->scratch2);
     }
-    free(item->told.values);
+    gwi_row_give_back(node, item->key, item->told.values);
     item->told.values = NULL;
     item->tell_again = 0;
     if (GWI_MUTANT(13) && state == GWI_REPLICA)

@@ -7,6 +7,9 @@
 
 /* A frame that leaves at once: such a one lies in one piece in the rings of shm. */
 #define FRAME_FULL 24576
+#define FRAME_KEPT                                                                 \
+    ((size_t)16 << 20) /* the longest that is used again: making one takes a while \
+                        */
 #define NOTES_FULL 128 /* and one that keeps the other side busy while we go on */
 
 /* How many notes ahead something is fetched. */
@@ -36,24 +39,29 @@ static gwi_link *link_with(gwi_node *node, int peer)
 /* Frames are used again: a long one takes the system a while to make. */
 static gwi_frame take_frame(gwi_node *node)
 {
-    for (size_t i = 0; i < sizeof node->spare / sizeof node->spare[0]; i++)
-        if (node->spare[i].bytes != NULL) {
-            gwi_frame frame = node->spare[i];
-            node->spare[i] = (gwi_frame){0};
-            return frame;
-        }
-    return (gwi_frame){0};
+    gwi_frame *longest = &node->spare[0];
+
+    for (size_t i = 1; i < sizeof node->spare / sizeof node->spare[0]; i++)
+        if (node->spare[i].capacity > longest->capacity)
+            longest = &node->spare[i];
+    gwi_frame frame = *longest;
+    *longest = (gwi_frame){0};
+    return frame;
 }
 
 static void give_back_frame(gwi_node *node, gwi_frame *frame)
 {
-    for (size_t i = 0; i < sizeof node->spare / sizeof node->spare[0]; i++)
-        if (node->spare[i].bytes == NULL && frame->capacity <= 4 * FRAME_FULL) {
-            node->spare[i] = *frame;
-            node->spare[i].n_bytes = 0;
-            *frame = (gwi_frame){0};
-            return;
-        }
+    gwi_frame *shortest = &node->spare[0];
+
+    for (size_t i = 1; i < sizeof node->spare / sizeof node->spare[0]; i++)
+        if (node->spare[i].capacity < shortest->capacity)
+            shortest = &node->spare[i];
+    if (frame->capacity > shortest->capacity && frame->capacity <= FRAME_KEPT) {
+        gwi_frame kept = *frame;
+        *frame = *shortest;
+        *shortest = kept;
+        shortest->n_bytes = 0;
+    }
     gwi_frame_fini(frame);
 }
 
@@ -99,6 +107,16 @@ static void list(gwi_node *node, gwi_link *link)
 int gwi_post_is_idle(const gwi_node *node)
 {
     return node->links.count == 0 && node->to_self.n_bytes == 0;
+}
+
+int gwi_post_is_full(const gwi_node *node, int peer)
+{
+    uint64_t value;
+
+    if (node->last_link != NULL && node->last_link->peer == peer)
+        return node->last_link->under_way;
+    return gwi_hash_get(&node->links, (uint64_t)peer, &value) &&
+           ((const gwi_link *)(uintptr_t)value)->under_way;
 }
 
 size_t gwi_post_bytes(const gwi_node *node)
@@ -321,10 +339,20 @@ static int64_t fetch_first(const gwi_node *node, const gwi_note *note)
     if (note->kind == GWI_NOTE_LOCALIZE || note->kind == GWI_NOTE_MOVE)
         __builtin_prefetch(gwi_directory(node, key));
     gwi_local_fetch_word(&node->local, key);
+    gwi_hash_fetch(&node->items, (uint64_t)key);
     return key;
 }
 
-static void look_ahead(const gwi_node *node, struct outlook *o, const unsigned char *bytes,
+static void fetch_then(gwi_node *node, int64_t key)
+{
+    const gwi_item *item = gwi_item_find(node, key);
+
+    gwi_local_fetch_vector(&node->local, key);
+    for (size_t at = 0; item != NULL && at < sizeof *item; at += GWI_LINE)
+        __builtin_prefetch((const unsigned char *)item + at);
+}
+
+static void look_ahead(gwi_node *node, struct outlook *o, const unsigned char *bytes,
                        size_t n_bytes, uint64_t handled)
 {
     gwi_note note;
@@ -338,7 +366,7 @@ static void look_ahead(const gwi_node *node, struct outlook *o, const unsigned c
         o->at += whole;
     }
     if (handled + NEAR < o->n && o->key[(handled + NEAR) % FAR] >= 0)
-        gwi_local_fetch_vector(&node->local, o->key[(handled + NEAR) % FAR]);
+        fetch_then(node, o->key[(handled + NEAR) % FAR]);
 }
 
 static int read_frame(gwi_node *node, int from, const unsigned char *bytes, size_t n_bytes)
@@ -423,6 +451,8 @@ static int take_piece(void *ctx, const gwi_piece *piece)
     gwi_link *link = link_with(node, from);
     if (link == NULL)
         return node->err;
+    if (link->coming.bytes == NULL && !piece->abandoned && piece->offset == 0)
+        link->coming = take_frame(node);
     int whole = piece->abandoned ? 0 : put_together(&link->coming, piece);
     if (whole > 0) {
         whole = read_message(node, from, link->coming.bytes, piece->total);
@@ -430,7 +460,7 @@ static int take_piece(void *ctx, const gwi_piece *piece)
         forget_link(node, link); /* if nothing came of it */
         return 0;
     }
-    gwi_frame_fini(&link->coming);
+    give_back_frame(node, &link->coming);
     forget_link(node, link);
     return whole;
 }

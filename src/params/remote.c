@@ -541,7 +541,7 @@ static int read_again(struct access *a, gw_keys keys, unsigned char *values)
     return err;
 }
 
-/* A replica, a key that others watch, or one that is not here. */
+/* A key that is not here, or, if we look at each, one of which that is not known yet. */
 static int take_note(void *ctx, int64_t key, void *values)
 {
     struct access *a = ctx;
@@ -573,6 +573,8 @@ static int walk(struct access *a, gw_keys keys, void *values)
         return walk_slowly(a, keys, values);
     walker->other = take_note;
     walker->other_ctx = a;
+    walker->special = gwi_local_change_latched;
+    walker->special_ctx = &a->worker->local;
     return a->kind == GWI_ORDER_PULL ? gwi_store_pull(store, walker, keys.key, keys.n, values)
                                      : gwi_store_push(store, walker, keys.key, keys.n, values);
 }

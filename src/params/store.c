@@ -253,15 +253,20 @@ struct view {
     size_t row_bytes;
     const uint16_t *class_of;
     const gwi_slab *slabs;
+    const gwi_slab *pairs; /* NULL: one node, no replicas */
 };
 
-GWI_INLINE struct view view_of(const gwi_store *store, int one_length)
+/* One length, one node: each is known when it is compiled. */
+enum { ONE_LENGTH = 1, ONE_NODE = 2 };
+
+GWI_INLINE struct view view_of(const gwi_store *store, int known)
 {
     return (struct view){.words = store->words,
                          .rows = store->slabs[0].blocks,
                          .row_bytes = store->slabs[0].block_bytes,
-                         .class_of = one_length ? NULL : store->class_of,
-                         .slabs = store->slabs};
+                         .class_of = known & ONE_LENGTH ? NULL : store->class_of,
+                         .slabs = store->slabs,
+                         .pairs = known & ONE_NODE ? NULL : store->pairs};
 }
 
 GWI_INLINE size_t row_bytes(struct view v, int64_t key)
@@ -271,9 +276,18 @@ GWI_INLINE size_t row_bytes(struct view v, int64_t key)
 
 GWI_INLINE unsigned char *row_at(struct view v, int64_t key, uint64_t word)
 {
+    if (v.pairs != NULL && gwi_word_state(word) == GWI_REPLICA)
+        return gwi_slab_block(&v.pairs[v.class_of == NULL ? 0 : v.class_of[key]],
+                              gwi_word_slot(word));
     if (v.class_of == NULL)
         return v.rows + gwi_word_slot(word) * v.row_bytes;
     return gwi_slab_block(&v.slabs[v.class_of[key]], gwi_word_slot(word));
+}
+
+/* Whether it can be read in place, the latch aside. */
+GWI_INLINE int is_here(struct view v, uint64_t word)
+{
+    return v.pairs == NULL ? gwi_word_state(word) == GWI_OWNED : gwi_word_state(word) != GWI_ABSENT;
 }
 
 /* Words of the keys just ahead: that of key i of the batch at i % ROWS_AHEAD. */
@@ -299,6 +313,9 @@ GWI_INLINE uint64_t fetch_row(struct view v, int64_t key, size_t n_lines)
 
     for (size_t i = 0; i < n_lines; i++)
         __builtin_prefetch(row + i * GWI_LINE, 0, 2);
+    if (v.pairs != NULL && gwi_word_state(word) == GWI_REPLICA)
+        for (size_t i = 0; i < n_lines; i++) /* what is untold, behind it */
+            __builtin_prefetch(row + row_bytes(v, key) + i * GWI_LINE, 0, 2);
     return word;
 }
 
@@ -371,7 +388,6 @@ static void unlatch(const gwi_store *store, gwi_walker *walker, int64_t key, uin
 }
 
 /* What must be OWNED and nothing else for the shortest way. */
-#define PLAIN_TO_READ (GWI_WORD_LATCH | GWI_WORD_STATE)
 #define PLAIN_TO_CHANGE (GWI_WORD_STATE | GWI_WORD_WATCHED)
 
 static int see_to_other(gwi_walker *walker, int64_t key, const void *values)
@@ -385,7 +401,7 @@ static int see_to_other(gwi_walker *walker, int64_t key, const void *values)
 /* `word`: what it was before. */
 GWI_INLINE int read_once(struct view v, int64_t key, uint64_t word, void *to)
 {
-    if (gwi_unlikely((word & PLAIN_TO_READ) != GWI_OWNED))
+    if (gwi_unlikely(word & GWI_WORD_LATCH || !is_here(v, word)))
         return 0;
     gwi_row_read(to, row_at(v, key, word), row_bytes(v, key));
     return gwi_likely(gwi_word_unchanged(&v.words[key], word));
@@ -399,7 +415,7 @@ static __attribute__((noinline)) int read_again(const gwi_store *store, gwi_walk
 
     for (int i = 0; i < FAIR_READS; i++) {
         word = gwi_word_look(&v.words[key]);
-        if ((word & (PLAIN_TO_READ & ~GWI_WORD_LATCH)) != GWI_OWNED)
+        if (!is_here(v, word))
             return see_to_other(walker, key, to);
         if (read_once(v, key, word, to))
             return 0;
@@ -409,7 +425,7 @@ static __attribute__((noinline)) int read_again(const gwi_store *store, gwi_walk
     int err = latch(store, walker, key, &word);
     if (err < 0)
         return err;
-    if ((word & PLAIN_TO_READ) != GWI_OWNED) {
+    if (!is_here(v, word)) {
         unlatch(store, walker, key, word);
         return see_to_other(walker, key, to);
     }
@@ -419,9 +435,9 @@ static __attribute__((noinline)) int read_again(const gwi_store *store, gwi_walk
 }
 
 GWI_INLINE int pull(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
-                    void *values, int one_length)
+                    void *values, int known)
 {
-    struct view v = view_of(store, one_length);
+    struct view v = view_of(store, known);
     unsigned char *to = values;
     ring words;
 
@@ -442,8 +458,11 @@ GWI_INLINE int pull(const gwi_store *store, gwi_walker *walker, const int64_t *k
 int gwi_store_pull(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
                    void *values)
 {
-    return store->class_of == NULL ? pull(store, walker, keys, n, values, 1)
-                                   : pull(store, walker, keys, n, values, 0);
+    if (store->pairs != NULL)
+        return store->class_of == NULL ? pull(store, walker, keys, n, values, ONE_LENGTH)
+                                       : pull(store, walker, keys, n, values, 0);
+    return store->class_of == NULL ? pull(store, walker, keys, n, values, ONE_LENGTH | ONE_NODE)
+                                   : pull(store, walker, keys, n, values, ONE_NODE);
 }
 
 /* Push and set: take several latches, do their rows, give them back.  To take a latch waits for
@@ -476,7 +495,7 @@ GWI_INLINE int take_handful(const gwi_store *store, gwi_walker *walker, const in
     return err < 0 ? err : 1;
 }
 
-/* Those of a handful that were not simply here; `end` is where its values end. */
+/* Those of a handful that were not here; `end` is where its values end. */
 static __attribute__((noinline)) int see_to_others(const gwi_store *store, gwi_walker *walker,
                                                    const int64_t *keys, const uint64_t *words,
                                                    int n, const unsigned char *end)
@@ -488,16 +507,16 @@ static __attribute__((noinline)) int see_to_others(const gwi_store *store, gwi_w
     for (int j = 0; j < n; j++)
         from -= row_bytes(v, keys[j]);
     for (int j = 0; j < n && err == 0; from += row_bytes(v, keys[j++]))
-        if ((words[j] & PLAIN_TO_CHANGE) != GWI_OWNED)
+        if (gwi_word_state(words[j]) == GWI_ABSENT)
             err = see_to_other(walker, keys[j], from);
     return err;
 }
 
 /* `add`: NULL assigns. */
 GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
-                      const void *values, gwi_row_add *add, int one_length)
+                      const void *values, gwi_row_add *add, int known)
 {
-    struct view v = view_of(store, one_length);
+    struct view v = view_of(store, known);
     size_t item_bytes = store->geometry->item_bytes;
     const unsigned char *from = values;
     uint64_t held[GRIP];
@@ -516,7 +535,10 @@ GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t 
             size_t n_bytes = row_bytes(v, key);
             walk_on(v, words, keys, n, i + (size_t)j);
             if (gwi_unlikely((held[j] & PLAIN_TO_CHANGE) != GWI_OWNED)) {
-                others++; /* when our hands are free */
+                if (is_here(v, held[j]))
+                    walker->special(walker->special_ctx, key, &held[j], from, add != NULL);
+                else
+                    others++; /* when our hands are free */
                 from += n_bytes;
                 continue;
             }
@@ -540,16 +562,25 @@ GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t 
     return 0;
 }
 
+GWI_INLINE int change_all(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
+                          const void *values, gwi_row_add *add)
+{
+    if (store->pairs != NULL)
+        return store->class_of == NULL ? change(store, walker, keys, n, values, add, ONE_LENGTH)
+                                       : change(store, walker, keys, n, values, add, 0);
+    return store->class_of == NULL
+               ? change(store, walker, keys, n, values, add, ONE_LENGTH | ONE_NODE)
+               : change(store, walker, keys, n, values, add, ONE_NODE);
+}
+
 int gwi_store_push(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
                    const void *values)
 {
-    return store->class_of == NULL ? change(store, walker, keys, n, values, store->add, 1)
-                                   : change(store, walker, keys, n, values, store->add, 0);
+    return change_all(store, walker, keys, n, values, store->add);
 }
 
 int gwi_store_set(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
                   const void *values)
 {
-    return store->class_of == NULL ? change(store, walker, keys, n, values, NULL, 1)
-                                   : change(store, walker, keys, n, values, NULL, 0);
+    return change_all(store, walker, keys, n, values, NULL);
 }

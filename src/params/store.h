@@ -45,16 +45,17 @@ typedef struct gwi_store {
     gwi_word *words;              /* by key */
     const uint16_t *class_of;     /* by key; NULL: one class */
     gwi_slab *slabs;              /* by class; owned */
+    const gwi_slab *pairs;        /* with several nodes: where replicas lie (local.h); borrowed */
     gwi_row_add *add;
 } gwi_store;
 
 #define GWI_STORE_ALIGN GWI_PAGE
 
 /* How much memory a store needs; 0: more than there are addresses. */
+size_t gwi_store_bytes(const gwi_geometry *geometry);
+
 /* Where in it the slab of a class lies; what is before the first one is all needed at once. */
 size_t gwi_store_slab_at(const gwi_geometry *geometry, uint32_t class);
-
-size_t gwi_store_bytes(const gwi_geometry *geometry);
 
 /* Make a store at `memory`, which is zero and aligned to GWI_STORE_ALIGN, with the vectors of
  * `share`, all zero. */
@@ -71,17 +72,24 @@ bool gwi_store_valid(const gwi_store *store);
  * look, or an error, with which the walk ends. */
 typedef int gwi_stuck(void *ctx, int64_t key);
 
-/* A key that is not simply here: it is absent, a replica, or watched.
- * Returns 0 when that is seen to, or an error, with which the walk ends. */
+/* A key that is not here.  Returns 0 when that is seen to, or an error, with which the walk ends.
+ */
 typedef int gwi_other(void *ctx, int64_t key, void *values);
+
+/* A replica or a watched key whose latch is held: change it, and the word that is given back.
+ * `adds`: else the values are assigned. */
+typedef void gwi_special(void *ctx, int64_t key, uint64_t *word, const void *values, int adds);
 
 /* What a worker walks with.  Private to it, but for its hand. */
 typedef struct gwi_walker {
     gwi_hand *hand; /* borrowed; NULL: nobody else can be there */
     gwi_stuck *stuck;
     void *ctx;
-    gwi_other *other; /* NULL: there are no such keys */
+    /* with several nodes */
+    gwi_other *other;
     void *other_ctx;
+    gwi_special *special;
+    void *special_ctx;
     unsigned grip; /* how many latches it takes at once; 0: as if new */
     /* counted; read by anyone */
     _Atomic uint64_t retries; /* reads that met a change */

@@ -1,14 +1,16 @@
 /* word.h - what a node knows of a key, in 8 bytes.
  *
- *     63          32 31        5     4         3      2     1    0
- *     | slot        | version   | setting | watched |  state   | latch |
+ *     63          32 31        6     5        4         3      2     1    0
+ *     | slot        | version   | marked | setting | watched |  state   | latch |
  *
  * slot     which row of its length holds the vector, if it is here
  * version  counts the changes of the vector, so that a reader can tell that there was
- *          one while it read; it wraps after 2^27, so a reader would have to be away
+ *          one while it read; it wraps after 2^26, so a reader would have to be away
  *          for seconds, and for just so many changes, to be fooled
  * setting  of a replica: what its owner has not been told yet is a whole value (replicas.h)
  * watched  of an owned key: other nodes have replicas, so changes are marked (marks.h)
+ * marked   the vector has changed and the node has not looked since; a key that is marked need not
+ *          be marked again
  * state    whether the vector is here
  * latch    somebody is changing the vector or the word
  *
@@ -42,8 +44,9 @@ _Static_assert(sizeof(gwi_word) == 8 && ATOMIC_LLONG_LOCK_FREE == 2,
 #define GWI_WORD_STATE UINT64_C(0x6)
 #define GWI_WORD_WATCHED UINT64_C(0x8)
 #define GWI_WORD_SETTING UINT64_C(0x10)
-#define GWI_WORD_VERSION UINT64_C(0xffffffe0)
-#define GWI_WORD_VERSION_ONE UINT64_C(0x20)
+#define GWI_WORD_MARKED UINT64_C(0x20)
+#define GWI_WORD_VERSION UINT64_C(0xffffffc0)
+#define GWI_WORD_VERSION_ONE UINT64_C(0x40)
 
 enum {
     GWI_ABSENT = 0,  /* it is elsewhere */
