@@ -9,7 +9,7 @@
 
 #define MOST_PATIENCE_NS (100.0 * GWI_MS)
 #define PATIENCE 10           /* rounds, if clocks do not advance */
-#define WATCH_NS (2 * GWI_MS) /* between looks at what rings no bell, at most */
+#define WATCH_NS (5 * GWI_MS) /* between looks at what rings no bell, at most */
 #define LEAST_WATCH 4         /* rounds; what takes longer is learned, and acted on earlier */
 #define AHEAD 8               /* keys ahead of which something is fetched */
 
@@ -724,6 +724,16 @@ static double gap_ns(const gwi_node *node)
     return node->gap_ns > (double)node->round_ns ? node->gap_ns : (double)node->round_ns;
 }
 
+/* How many clocks. */
+static int64_t look_ahead(const gwi_node *node, int worker)
+{
+    const gwi_node_worker *w = &node->workers[worker];
+
+    return node->ahead != NULL
+               ? node->ahead(node->ahead_ctx, worker, w->clock)
+               : gwi_timing_ahead(&w->timing, node->now_ns, 2 * gap_ns(node) + node->act_ns);
+}
+
 static void act_on_intents(gwi_node *node)
 {
     set_patience(node);
@@ -732,10 +742,7 @@ static void act_on_intents(gwi_node *node)
         gwi_timing_look(&w->timing, w->clock, node->now_ns);
         if (w->intents.n_to_come + w->intents.n_in_force == 0)
             continue;
-        act(node, w,
-            node->ahead != NULL
-                ? node->ahead(node->ahead_ctx, i, w->clock)
-                : gwi_timing_ahead(&w->timing, node->now_ns, 2 * gap_ns(node) + node->act_ns));
+        act(node, w, w->intents.n_to_come > 0 ? look_ahead(node, i) : 0);
     }
 }
 
