@@ -1,6 +1,7 @@
 /* engine.h - what the parts of a node share.
  *
- *   node.c     workers' operations
+ *   node.c     the node as a whole: items, intents, steps
+ *   access.c   workers' operations on keys that are elsewhere
  *   owner.c    what the owner of a key does, and its home
  *   holder.c   what a node does for its replicas, and to get keys
  *   rounds.c   telling owners and refreshing replicas
@@ -245,7 +246,7 @@ size_t gwi_post_bytes(const gwi_node *node);
 void gwi_post_give_up(gwi_node *node, gwi_fabric *fabric); /* what is half sent */
 void gwi_post_fini(gwi_node *node);
 
-/* node.c */
+/* access.c */
 void gwi_line_move(gwi_node *node, gwi_item *item); /* do or ask what waited */
 gwi_pending *gwi_pending_of(const gwi_node *node, uint64_t number, size_t *ret_offset);
 void gwi_act_due(gwi_node *node, int worker); /* on intents that begin or end by now */

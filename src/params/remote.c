@@ -493,7 +493,9 @@ static int post_all(struct access *a)
     a->away = NULL;
     if (n_channels == 1)
         return post_channel(a, away, a->n_away, 0);
-    for (int c = 0; c < n_channels && err == 0; c++) {
+    /* The others first: at our own we may stay. */
+    for (int turn = 1; turn <= n_channels && err == 0; turn++) {
+        int c = (a->worker->params->world->fabric->place.local_rank + turn) % n_channels;
         gwi_part *parts = malloc(a->n_away * sizeof *parts);
         size_t n = 0;
         if (parts == NULL)

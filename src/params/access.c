@@ -1,0 +1,340 @@
+/* access.c - operations of workers on keys that are elsewhere: asking for vectors, and fetching
+ * keys. */
+#include "params/engine.h"
+#include "base/error.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define AHEAD 8 /* keys ahead of which something is fetched */
+
+/* operations that are not done at once */
+
+#define OFFSET_BITS                                                              \
+    40 /* of the number that an ASK and its ANSWER bear: id, place in the values \
+        */
+
+static int more_pendings(gwi_node *node)
+{
+    uint32_t n = node->n_pendings == 0 ? 16 : 2 * node->n_pendings;
+    gwi_pending **grown = realloc(node->pendings, n * sizeof(gwi_pending *));
+
+    if (grown == NULL)
+        return 0;
+    node->pendings = grown;
+    for (; node->n_pendings < n; node->n_pendings++) {
+        gwi_pending *p = calloc(1, sizeof *p);
+        if (p == NULL)
+            return node->free_pendings != NULL;
+        p->id = node->n_pendings;
+        p->next = node->free_pendings;
+        node->free_pendings = node->pendings[p->id] = p;
+    }
+    return 1;
+}
+
+static gwi_pending *new_pending(gwi_node *node, unsigned char *values, size_t values_bytes)
+{
+    if (node->free_pendings == NULL && !more_pendings(node)) {
+        gwi_fail_node(node, gwi_fail(GW_ENOMEM, "an operation"));
+        return NULL;
+    }
+    gwi_pending *pending = node->free_pendings;
+    node->free_pendings = pending->next;
+    *pending = (gwi_pending){.id = pending->id, .values = values, .values_bytes = values_bytes};
+    return pending;
+}
+
+static void free_pending(gwi_node *node, gwi_pending *pending)
+{
+    pending->left = 0;
+    pending->next = node->free_pendings;
+    node->free_pendings = pending;
+}
+
+/* For who asks by number whether it is done. */
+static void list_pending(gwi_node_worker *worker, gwi_pending *pending)
+{
+    pending->seq = worker->next_seq++;
+    pending->next = worker->pending;
+    worker->pending = pending;
+}
+
+/* NULL: there is no such operation. */
+gwi_pending *gwi_pending_of(const gwi_node *node, uint64_t number, size_t *ret_offset)
+{
+    uint64_t id = number >> OFFSET_BITS;
+
+    *ret_offset = (size_t)(number & ((UINT64_C(1) << OFFSET_BITS) - 1));
+    return id < node->n_pendings && node->pendings[id]->left > 0 ? node->pendings[id] : NULL;
+}
+
+/* One key of it is done. */
+static void finish_one(gwi_node *node, gwi_pending *pending)
+{
+    if (--pending->left > 0 || pending->done == NULL)
+        return;
+    /* All that was read is seen by who sees this. */
+    atomic_store_explicit(pending->done, 1, memory_order_seq_cst);
+    free_pending(node, pending);
+    node->n_finished++;
+}
+
+static void collect_done(gwi_node *node, gwi_node_worker *worker)
+{
+    for (gwi_pending **link = &worker->pending; *link != NULL;) {
+        gwi_pending *pending = *link;
+        if (pending->left == 0) {
+            *link = pending->next;
+            free_pending(node, pending);
+        } else {
+            link = &pending->next;
+        }
+    }
+}
+
+int gwi_node_is_done(const gwi_node *node, int worker, int64_t seq)
+{
+    for (const gwi_pending *p = node->workers[worker].pending; p != NULL; p = p->next)
+        if (p->seq == seq)
+            return p->left == 0;
+    return 1;
+}
+
+void gwi_node_forget(gwi_node *node, const _Atomic uint32_t *done, _Atomic uint32_t *done_instead)
+{
+    for (uint32_t i = 0; i < node->n_pendings; i++)
+        if (node->pendings[i]->left > 0 && node->pendings[i]->done == done) {
+            node->pendings[i]->values = NULL;
+            node->pendings[i]->done = done_instead;
+        }
+}
+
+/* access */
+
+static gwi_change change_by(gwi_access access)
+{
+    return access == GWI_PULL ? GWI_NO_CHANGE : access == GWI_PUSH ? GWI_ADD : GWI_ASSIGN;
+}
+
+static int do_here(gwi_node *node, gwi_access access, int64_t key, void *values)
+{
+    return access == GWI_PULL ? gwi_local_pull(&node->local, key, values)
+                              : gwi_local_change(&node->local, key, change_by(access), values);
+}
+
+static void ask(gwi_node *node, gwi_access access, int64_t key, unsigned char *values,
+                const gwi_pending *pending)
+{
+    gwi_note note = {.kind = GWI_NOTE_ASK,
+                     .flags = access == GWI_PULL   ? GWI_NOTE_READS
+                              : access == GWI_PUSH ? GWI_NOTE_ADDS
+                                                   : GWI_NOTE_ASSIGNS,
+                     .node = node->id,
+                     .key = key,
+                     .number = (uint64_t)pending->id << OFFSET_BITS |
+                               (uint64_t)(values - pending->values)};
+
+    gwi_request(node, &note, values, access == GWI_PULL ? 0 : gwi_row_bytes(node, key));
+}
+
+static int stand_in_line(gwi_node *node, gwi_item *item, gwi_access access, void *values,
+                         gwi_pending *pending)
+{
+    gwi_op_in_line *op = malloc(sizeof *op);
+
+    if (op == NULL)
+        return gwi_fail_node(node,
+                             gwi_fail(GW_ENOMEM, "an operation on key %lld", (long long)item->key));
+    *op = (gwi_op_in_line){.access = access, .values = values, .pending = pending};
+    if (item->last != NULL)
+        item->last->next = op;
+    else
+        item->first = op;
+    item->last = op;
+    return 0;
+}
+
+/* Begin what cannot be done here.  Nothing may overtake the last word of a replica: so workers
+ * see what they wrote there. */
+static void begin_one(gwi_node *node, gwi_access access, int64_t key, unsigned char *values,
+                      gwi_pending *pending)
+{
+    gwi_item *item = node->n_last_words == 0 || GWI_MUTANT(1) ? NULL : gwi_item_find(node, key);
+
+    pending->left++;
+    if (item != NULL && item->last_word.values != NULL)
+        stand_in_line(node, item, access, values, pending);
+    else
+        ask(node, access, key, values, pending);
+}
+
+void gwi_line_move(gwi_node *node, gwi_item *item)
+{
+    int here = gwi_local_state(&node->local, item->key) != GWI_ABSENT;
+
+    while (item->first != NULL && (here || item->last_word.values == NULL)) {
+        gwi_op_in_line *op = item->first;
+        item->first = op->next;
+        if (item->first == NULL)
+            item->last = NULL;
+        if (op->pending->values == NULL || do_here(node, op->access, item->key, op->values))
+            finish_one(node, op->pending);
+        else
+            ask(node, op->access, item->key, op->values, op->pending);
+        free(op);
+    }
+}
+
+void gwi_take_answer(gwi_node *node, const gwi_note *note, const unsigned char *payload)
+{
+    size_t offset;
+    gwi_pending *pending = gwi_pending_of(node, note->number, &offset);
+
+    if (note->flags & GWI_NOTE_READS && pending->values != NULL)
+        memcpy(pending->values + offset, payload, note->n_bytes);
+    finish_one(node, pending);
+}
+
+int gwi_node_access(gwi_node *node, int worker, gwi_access access, const int64_t *keys, size_t n,
+                    void *values, int64_t *ret_seq)
+{
+    gwi_node_worker *w = &node->workers[worker];
+    unsigned char *at = values;
+    size_t values_bytes = 0;
+
+    for (size_t i = 0; i < n; i++)
+        values_bytes += gwi_row_bytes(node, keys[i]);
+    collect_done(node, w);
+    gwi_pending *pending = new_pending(node, values, values_bytes);
+    for (size_t i = 0; i < n && node->err == 0; at += gwi_row_bytes(node, keys[i++])) {
+        int done = do_here(node, access, keys[i], at);
+        node->stats.accesses++;
+        node->stats.local += (uint64_t)done;
+        if (!done)
+            begin_one(node, access, keys[i], at, pending);
+    }
+    if (node->err == 0 && pending->left > 0) {
+        list_pending(w, pending);
+        *ret_seq = pending->seq;
+    } else if (pending != NULL) {
+        free_pending(node, pending);
+        *ret_seq = -1;
+    }
+    return node->err;
+}
+
+/* A pending operation with one key too many, which keeps it from being done too early. */
+static gwi_pending *begin_order(gwi_node *node, gwi_lent lent, _Atomic uint32_t *done)
+{
+    gwi_pending *pending = new_pending(node, lent.values, lent.n_bytes);
+
+    if (pending != NULL) {
+        pending->left = 1;
+        pending->done = done;
+    }
+    return pending;
+}
+
+int gwi_node_order(gwi_node *node, gwi_access access, const gwi_part *parts, size_t n,
+                   gwi_lent lent, _Atomic uint32_t *done)
+{
+    gwi_pending *pending = begin_order(node, lent, done);
+
+    for (size_t i = 0; i < n && node->err == 0; i++) {
+        if (i + AHEAD < n) {
+            gwi_local_fetch_word(&node->local, parts[i + AHEAD].key);
+            __builtin_prefetch(gwi_cache_place(node, parts[i + AHEAD].key));
+        }
+        if (gwi_local_state(&node->local, parts[i].key) == GWI_ABSENT ||
+            !do_here(node, access, parts[i].key, parts[i].values))
+            begin_one(node, access, parts[i].key, parts[i].values, pending);
+    }
+    if (node->err == 0)
+        finish_one(node, pending);
+    return node->err;
+}
+
+/* localize */
+
+void gwi_arrived_here(gwi_node *node, gwi_item *item)
+{
+    if (item->awaits != NULL)
+        finish_one(node, item->awaits);
+    item->awaits = NULL;
+    while (item->arrivals != NULL) {
+        struct gwi_arrival *next = item->arrivals->next;
+        finish_one(node, item->arrivals->pending);
+        free(item->arrivals);
+        item->arrivals = next;
+    }
+}
+
+/* Several operations wait for one arrival. */
+static int await_too(gwi_item *item, gwi_pending *pending)
+{
+    struct gwi_arrival *arrival = malloc(sizeof *arrival);
+
+    if (arrival == NULL)
+        return gwi_fail(GW_ENOMEM, "moving key %lld", (long long)item->key);
+    *arrival = (struct gwi_arrival){item->arrivals, pending};
+    item->arrivals = arrival;
+    return 0;
+}
+
+static void await_arrival(gwi_node *node, gwi_pending *pending, int64_t key)
+{
+    gwi_note note = {.kind = GWI_NOTE_LOCALIZE, .node = node->id, .key = key};
+    gwi_item *item = gwi_item_get(node, key);
+    int err = 0;
+
+    if (item == NULL)
+        return;
+    if (item->awaits == NULL) {
+        item->awaits = pending;
+        gwi_send(node, gwi_home(node, key), &note, NULL, 0, NULL, 0);
+    } else {
+        err = await_too(item, pending);
+    }
+    if (err < 0)
+        gwi_fail_node(node, err);
+    else
+        pending->left++;
+}
+
+static void bring_here(gwi_node *node, gwi_pending *pending, const int64_t *keys, size_t n)
+{
+    for (size_t i = 0; i < n && node->err == 0; i++) {
+        if (i + AHEAD < n)
+            gwi_local_fetch_word(&node->local, keys[i + AHEAD]);
+        if (gwi_local_state(&node->local, keys[i]) != GWI_OWNED)
+            await_arrival(node, pending, keys[i]);
+    }
+}
+
+int gwi_node_localize(gwi_node *node, int worker, const int64_t *keys, size_t n, int64_t *ret_seq)
+{
+    gwi_node_worker *w = &node->workers[worker];
+
+    collect_done(node, w);
+    gwi_pending *pending = new_pending(node, NULL, 0);
+    bring_here(node, pending, keys, n);
+    if (node->err == 0 && pending->left > 0) {
+        list_pending(w, pending);
+        *ret_seq = pending->seq;
+    } else if (pending != NULL) {
+        free_pending(node, pending);
+        *ret_seq = -1;
+    }
+    return node->err;
+}
+
+int gwi_node_order_localize(gwi_node *node, const int64_t *keys, size_t n, _Atomic uint32_t *done)
+{
+    gwi_pending *pending = begin_order(node, (gwi_lent){NULL, 0}, done);
+
+    bring_here(node, pending, keys, n);
+    if (node->err == 0)
+        finish_one(node, pending);
+    return node->err;
+}
