@@ -12,9 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAP_NS (50 * GWI_US) /* at a latch that is not free */
-#define LOOKS 100            /* naps between looking for deaths */
-#define ATTEND_NS (200 * GWI_US)
+#define NAP_NS (50 * GWI_US)     /* at a latch that is not free */
+#define LOOKS 100                /* naps between looking for deaths */
+#define ATTEND_NS (200 * GWI_US) /* after the last thing that a worker did for its agent */
+#define LONGEST_ATTEND_NS (20 * GWI_MS)
 #define LOOKS_PER_YIELD 32
 #define REST 4 /* times as long as what was done */
 #define MOST_REST_NS GWI_MS
@@ -244,10 +245,9 @@ static int take_turn(gwi_agent *agent)
 static void sleep_a_while(gwi_agent *agent, gwi_waiter *waiter)
 {
     gwi_fabric *f = agent->params->world->fabric;
-
     int64_t watches = atomic_load_explicit(&agent->watches, memory_order_relaxed);
-    if (watches > 0 && !waiter->polls)
-        waiter->polls = 1;
+
+    waiter->polls |= watches > 0;
     waiter->longest_ns = watches;
     if (gwi_waiter_pause(waiter) > 0 && f->ops->check(f) < 0) {
         pthread_mutex_lock(&agent->lock);
@@ -274,11 +274,13 @@ static void *run(void *arg)
     gwi_thread_sleep_sharply();
     begin_waiting(agent, &waiter);
     while (busy >= 0 && !atomic_load_explicit(&agent->stop, memory_order_relaxed)) {
-        busy = 0;
-        if (pthread_mutex_trylock(&agent->lock) == 0) {
-            busy = take_turn(agent);
+        /* While workers have the lock they do what there is to do.  But who is about to sleep must
+         * have looked: somebody else may have looked before it was announced. */
+        int ours = waiter.armed ? pthread_mutex_lock(&agent->lock) == 0
+                                : pthread_mutex_trylock(&agent->lock) == 0;
+        busy = ours ? take_turn(agent) : 0;
+        if (ours)
             pthread_mutex_unlock(&agent->lock);
-        }
         if (busy > 0) {
             gwi_waiter_fini(&waiter);
             begin_waiting(agent, &waiter);
@@ -311,22 +313,33 @@ static void stop_attending(gwi_agent *agent)
     pthread_mutex_unlock(&agent->lock);
 }
 
+/* Until it is over; while there is something to do, or may be soon. */
+static int attend_until(gwi_agent *agent, int (*is_over)(void *ctx), void *ctx)
+{
+    int64_t now = gwi_now_ns(), end = now + LONGEST_ATTEND_NS, limit = now + ATTEND_NS;
+    int over, busy = 0;
+
+    for (unsigned i = 1; !(over = is_over(ctx)); i++) {
+        busy |= help(agent);
+        gwi_cpu_relax();
+        if (i % LOOKS_PER_YIELD != 0)
+            continue;
+        now = gwi_now_ns();
+        if (now >= end || (!busy && now >= limit))
+            break;
+        if (busy)
+            limit = now + ATTEND_NS;
+        else
+            sched_yield();
+        busy = 0;
+    }
+    return over;
+}
+
 int gwi_agent_attend(gwi_agent *agent, int (*is_over)(void *ctx), void *ctx)
 {
-    int64_t limit = gwi_deadline_ns(ATTEND_NS);
-    int over;
-
     gwi_attend(&agent->attendance);
-    for (unsigned i = 1; !(over = is_over(ctx)); i++) {
-        if (help(agent))
-            continue;
-        gwi_cpu_relax();
-        if (i % LOOKS_PER_YIELD == 0) {
-            if (gwi_now_ns() >= limit)
-                break;
-            sched_yield();
-        }
-    }
+    int over = attend_until(agent, is_over, ctx);
     stop_attending(agent);
     return over;
 }
@@ -351,7 +364,7 @@ int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts,
     }
     pthread_mutex_unlock(&agent->lock);
     if (stays && err >= 0)
-        gwi_agent_attend(agent, is_done, done);
+        attend_until(agent, is_done, done);
     stop_attending(agent);
     return gwi_agent_check(agent->params);
 }
