@@ -74,6 +74,8 @@ void gwi_request(gwi_node *node, gwi_note *note, const void *payload, size_t n_b
 {
     int to = gwi_cache_look(node, note->key);
 
+    if (GWI_MUTANT(1) && note->flags & GWI_NOTE_DROPS)
+        to = gwi_home(node, note->key); /* the long way, so that it is overtaken */
     if (gwi_home(node, note->key) == node->id) {
         to = gwi_directory(node, note->key)->owner;
         note->flags |= GWI_NOTE_BY_HOME;
