@@ -349,6 +349,20 @@ static int is_done(void *ctx)
     return (int)atomic_load_explicit((_Atomic uint32_t *)ctx, memory_order_seq_cst);
 }
 
+/* Other threads of the program run meanwhile; and they may keep us from going on, so we stop
+ * attending first. */
+static void stay(gwi_agent *agent, _Atomic uint32_t *done)
+{
+    if (!is_done(done)) {
+        gwi_before_wait();
+        attend_until(agent, is_done, done);
+        stop_attending(agent);
+        gwi_after_wait();
+    } else {
+        stop_attending(agent);
+    }
+}
+
 int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts, size_t n,
                      gwi_lent lent, _Atomic uint32_t *done, int stays)
 {
@@ -364,8 +378,9 @@ int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts,
     }
     pthread_mutex_unlock(&agent->lock);
     if (stays && err >= 0)
-        attend_until(agent, is_done, done);
-    stop_attending(agent);
+        stay(agent, done);
+    else
+        stop_attending(agent);
     return gwi_agent_check(agent->params);
 }
 
