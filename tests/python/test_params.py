@@ -224,7 +224,11 @@ def test_stats_count_what_this_process_did(kv):
     stats = kv.stats()
     assert {name: stats[name] for name in ("keys_pushed", "keys_pulled", "keys_set", "calls")} == {
         "keys_pushed": 3, "keys_pulled": 5, "keys_set": 4, "calls": 4}
+    assert stats.pop("local_share") == 1.0 and stats["keys_remote"] == stats["replicas"] == stats["bytes_sent"] == 0
     assert all(isinstance(value, int) for value in stats.values())
+    total = kv.stats(total=True)
+    assert {name: total[name] for name in stats if not name.endswith("_bytes")} == {
+        name: value for name, value in stats.items() if not name.endswith("_bytes")}
 
 
 # ---- opening -------------------------------------------------------------------------------------
