@@ -188,6 +188,7 @@ struct gwi_node {
     gwi_hash links;      /* node -> gwi_link * */
     gwi_link *last_link; /* that was looked up; NULL: none */
     gwi_link *first_to_send, *last_to_send;
+    int hears_itself;   /* reads what it said to itself */
     gwi_frame to_self;  /* what we say to ourselves */
     gwi_frame spare[4]; /* empty, to be filled again */
     gwi_fabric *fabric; /* of the last step; NULL: none yet */

@@ -415,8 +415,9 @@ static void decide(gwi_node *node, int64_t key, int new_owner)
 
     assert(new_owner != old_owner);
     place->owner = GWI_MUTANT(18) ? old_owner : new_owner;
-    if (old_owner == node->id && node->to_self.n_bytes == 0)
-        gwi_take_give(node, &give); /* nothing that we said to ourselves is before it */
+    /* At once if nothing that we said to ourselves is before it, such as an earlier GIVE. */
+    if (old_owner == node->id && node->to_self.n_bytes == 0 && !node->hears_itself)
+        gwi_take_give(node, &give);
     else
         gwi_send(node, old_owner, &give, NULL, 0, NULL, 0);
 }

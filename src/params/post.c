@@ -410,7 +410,9 @@ static void hear_ourselves(gwi_node *node)
     while (node->to_self.n_bytes > 0 && node->err == 0) {
         gwi_frame frame = node->to_self;
         node->to_self = (gwi_frame){0};
+        node->hears_itself = 1;
         read_frame(node, node->id, frame.bytes, frame.n_bytes);
+        node->hears_itself = 0;
         gwi_frame_fini(&frame);
     }
 }
