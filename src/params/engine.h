@@ -197,11 +197,12 @@ struct gwi_node {
     int64_t patience_ns, next_later_ns;
     uint32_t terms; /* given out */
     uint64_t tokens;
-    int64_t now_ns, next_round_ns, last_round_ns;
-    double gap_ns;     /* between rounds, at most but for few */
-    size_t n_replicas; /* here now */
-    double told_ns;    /* until what is told has arrived, on average; 0: not known */
-    double act_ns;     /* how long a WANT takes, at most but for few */
+    int64_t now_ns, next_round_ns;
+    int64_t last_round_ns; /* if intents were to come after it; else 0 */
+    double gap_ns;         /* between rounds, at most but for few */
+    size_t n_replicas;     /* here now */
+    double told_ns;        /* until what is told has arrived, on average; 0: not known */
+    double act_ns;         /* how long a WANT takes, at most but for few */
     /* barriers */
     uint64_t arrived_for, released;    /* generations */
     uint64_t arrived_below[GWI_FAN];   /* by child in the tree of meeting.c */

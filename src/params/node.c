@@ -405,6 +405,14 @@ static int64_t look_ahead(const gwi_node *node, int worker)
                : gwi_timing_ahead(&w->timing, node->now_ns, 2 * gap_ns(node) + node->act_ns);
 }
 
+static int has_intents_to_come(const gwi_node *node)
+{
+    for (int w = 0; w < node->workers_n; w++)
+        if (node->workers[w].intents.n_to_come > 0)
+            return 1;
+    return 0;
+}
+
 static void act_on_intents(gwi_node *node)
 {
     set_patience(node);
@@ -509,10 +517,11 @@ int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns)
     if (now_ns >= node->next_round_ns) {
         if (node->last_round_ns > 0)
             gwi_timing_learn(&node->gap_ns, (double)(now_ns - node->last_round_ns));
-        node->last_round_ns = now_ns;
         node->next_round_ns = now_ns + node->round_ns;
         uint64_t before = node->stats.round_keys;
         act_on_intents(node);
+        /* How long it sleeps with nothing to come says nothing of how soon it looks. */
+        node->last_round_ns = has_intents_to_come(node) ? now_ns : 0;
         gwi_round(node, 0);
         busy |= node->stats.round_keys != before;
     }
@@ -552,9 +561,8 @@ int64_t gwi_node_watches(const gwi_node *node)
 {
     int64_t often = node->patience_ns / 2, least = LEAST_WATCH * node->round_ns;
 
-    for (int w = 0; w < node->workers_n; w++)
-        if (node->workers[w].intents.n_to_come > 0)
-            return often < least ? least : often < WATCH_NS ? often : WATCH_NS;
+    if (has_intents_to_come(node))
+        return often < least ? least : often < WATCH_NS ? often : WATCH_NS;
     for (int w = 0; w < node->workers_n; w++)
         if (node->workers[w].intents.n_in_force > 0)
             return WATCH_NS;
