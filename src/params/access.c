@@ -10,9 +10,8 @@
 
 /* operations that are not done at once */
 
-#define OFFSET_BITS                                                              \
-    40 /* of the number that an ASK and its ANSWER bear: id, place in the values \
-        */
+/* The number that an ASK and its ANSWER bear: which operation, and where in its values. */
+#define OFFSET_BITS 40
 
 static int more_pendings(gwi_node *node)
 {
@@ -52,12 +51,19 @@ static void free_pending(gwi_node *node, gwi_pending *pending)
     node->free_pendings = pending;
 }
 
-/* For who asks by number whether it is done. */
-static void list_pending(gwi_node_worker *worker, gwi_pending *pending)
+/* For who asks by number whether it is done; -1: it is. */
+static int64_t number_of(gwi_node *node, gwi_node_worker *worker, gwi_pending *pending)
 {
+    if (pending == NULL)
+        return -1;
+    if (pending->left == 0) {
+        free_pending(node, pending);
+        return -1;
+    }
     pending->seq = worker->next_seq++;
     pending->next = worker->pending;
     worker->pending = pending;
+    return pending->seq;
 }
 
 /* NULL: there is no such operation. */
@@ -214,13 +220,7 @@ int gwi_node_access(gwi_node *node, int worker, gwi_access access, const int64_t
         if (!done)
             begin_one(node, access, keys[i], at, pending);
     }
-    if (node->err == 0 && pending->left > 0) {
-        list_pending(w, pending);
-        *ret_seq = pending->seq;
-    } else if (pending != NULL) {
-        free_pending(node, pending);
-        *ret_seq = -1;
-    }
+    *ret_seq = number_of(node, w, pending);
     return node->err;
 }
 
@@ -319,13 +319,7 @@ int gwi_node_localize(gwi_node *node, int worker, const int64_t *keys, size_t n,
     collect_done(node, w);
     gwi_pending *pending = new_pending(node, NULL, 0);
     bring_here(node, pending, keys, n);
-    if (node->err == 0 && pending->left > 0) {
-        list_pending(w, pending);
-        *ret_seq = pending->seq;
-    } else if (pending != NULL) {
-        free_pending(node, pending);
-        *ret_seq = -1;
-    }
+    *ret_seq = number_of(node, w, pending);
     return node->err;
 }
 

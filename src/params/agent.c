@@ -64,10 +64,6 @@ static int begin_sync(gwi_agent *agent, int seat, _Atomic uint32_t *done)
 
 static int take_access(gwi_agent *agent, gwi_order *order)
 {
-    gwi_node *node = agent->node;
-    gwi_access access = order->kind == GWI_ORDER_PULL   ? GWI_PULL
-                        : order->kind == GWI_ORDER_PUSH ? GWI_PUSH
-                                                        : GWI_ASSIGN_VALUES;
     unsigned char *at = gwi_order_values(order);
     size_t n_bytes = order->n_bytes - (size_t)(at - (unsigned char *)order);
     gwi_part *parts = malloc((order->n_keys + 1) * sizeof *parts);
@@ -79,7 +75,8 @@ static int take_access(gwi_agent *agent, gwi_order *order)
         parts[i] = (gwi_part){order->keys[i], at};
         at += gwi_geometry_class(&agent->params->geometry, order->keys[i])->row_bytes;
     }
-    int err = gwi_node_order(node, access, parts, order->n_keys, lent, &order->done);
+    int err = gwi_node_order(agent->node, gwi_access_of(order->kind), parts, order->n_keys, lent,
+                             &order->done);
     free(parts);
     return err;
 }

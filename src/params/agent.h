@@ -32,6 +32,14 @@ typedef struct gwi_agent_figures {
 void gwi_agent_count(gwi_agent *agent, gwi_agent_figures *ret_figures);
 void gwi_agent_count_anew(gwi_agent *agent);
 
+/* What an order of this kind does to vectors. */
+static inline gwi_access gwi_access_of(unsigned kind)
+{
+    return kind == GWI_ORDER_PULL   ? GWI_PULL
+           : kind == GWI_ORDER_PUSH ? GWI_PUSH
+                                    : GWI_ASSIGN_VALUES;
+}
+
 /* For workers of the agent's process.  Each returns what gwi_agent_check() does. */
 
 /* Begin an operation: as gwi_node_order().  `stays`: and wait a while for its end. */

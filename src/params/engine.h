@@ -174,9 +174,10 @@ struct gwi_node {
     void *memory; /* mapped: what nobody has touched is not there */
     size_t memory_bytes;
     gwi_local local;
-    gwi_hash items;         /* key -> gwi_item * */
-    void **free_rows;       /* by length class; each leads to the next */
-    gwi_item *free_items;   /* to be used again; a list by `next_free` */
+    gwi_hash items;       /* key -> gwi_item * */
+    void **free_rows;     /* by length class; each leads to the next */
+    gwi_item *free_items; /* to be used again; a list by `next_free` */
+    size_t n_free_items, free_rows_bytes;
     size_t n_last_words;    /* items that have one */
     gwi_pending **pendings; /* [n_pendings], by id; each is used again */
     uint32_t n_pendings;
@@ -231,6 +232,17 @@ static inline gwi_place_of_key *gwi_directory(const gwi_node *node, int64_t key)
 gwi_item *gwi_item_find(gwi_node *node, int64_t key);
 gwi_item *gwi_item_get(gwi_node *node, int64_t key);  /* made if need be; NULL: no memory */
 void gwi_item_forget(gwi_node *node, gwi_item *item); /* if nothing is going on any more */
+
+/* Find an item, and get it on its way from memory. */
+GWI_INLINE gwi_item *gwi_item_fetch(gwi_node *node, int64_t key)
+{
+    gwi_item *item = gwi_item_find(node, key);
+
+    for (size_t at = 0; item != NULL && at < sizeof *item; at += GWI_LINE)
+        __builtin_prefetch((unsigned char *)item + at);
+    return item;
+}
+
 size_t gwi_row_bytes(const gwi_node *node, int64_t key);
 void *gwi_row_take(gwi_node *node, int64_t key); /* memory for a vector; NULL: there is none */
 void gwi_row_give_back(gwi_node *node, int64_t key, void *row); /* NULL is fine */
@@ -251,9 +263,11 @@ void gwi_post_fini(gwi_node *node);
 /* access.c */
 void gwi_line_move(gwi_node *node, gwi_item *item); /* do or ask what waited */
 gwi_pending *gwi_pending_of(const gwi_node *node, uint64_t number, size_t *ret_offset);
-void gwi_act_due(gwi_node *node, int worker); /* on intents that begin or end by now */
 void gwi_take_answer(gwi_node *node, const gwi_note *note, const unsigned char *payload);
 void gwi_arrived_here(gwi_node *node, gwi_item *item);
+
+/* node.c */
+void gwi_act_due(gwi_node *node, int worker); /* on intents that begin or end by now */
 void gwi_handle(gwi_node *node, int from, gwi_note *note, const unsigned char *payload);
 int gwi_fail_node(gwi_node *node, int err);
 

@@ -12,6 +12,8 @@
 #define WATCH_NS (5 * GWI_MS) /* between looks at what rings no bell, at most */
 #define LEAST_WATCH 4         /* rounds; what takes longer is learned, and acted on earlier */
 #define AHEAD 8               /* keys ahead of which something is fetched */
+#define KEPT_ITEMS 16384      /* to be used again, and of vectors so many bytes */
+#define KEPT_ROWS_BYTES ((size_t)8 << 20)
 
 #ifdef GWI_MUTANTS
 int gwi_mutant;
@@ -193,10 +195,12 @@ gwi_item *gwi_item_get(gwi_node *node, int64_t key)
     if (item != NULL)
         return item;
     item = node->free_items;
-    if (item != NULL)
+    if (item != NULL) {
         node->free_items = item->next_free;
-    else
+        node->n_free_items--;
+    } else {
         item = malloc(sizeof *item);
+    }
     if (item != NULL)
         *item = (gwi_item){.key = key};
     if (item == NULL || gwi_hash_put(&node->items, (uint64_t)key, (uint64_t)(uintptr_t)item) < 0) {
@@ -225,8 +229,13 @@ void gwi_item_forget(gwi_node *node, gwi_item *item)
         return;
     gwi_hash_remove(&node->items, (uint64_t)item->key, NULL);
     empty_item(item);
+    if (node->n_free_items == KEPT_ITEMS) {
+        free(item);
+        return;
+    }
     item->next_free = node->free_items;
     node->free_items = item;
+    node->n_free_items++;
 }
 
 size_t gwi_row_bytes(const gwi_node *node, int64_t key)
@@ -248,6 +257,7 @@ void *gwi_row_take(gwi_node *node, int64_t key)
         return row;
     }
     memcpy(free_row, row, sizeof(void *));
+    node->free_rows_bytes -= class->row_bytes;
     return row;
 }
 
@@ -256,10 +266,13 @@ void gwi_row_give_back(gwi_node *node, int64_t key, void *row)
     const gwi_length_class *class = gwi_geometry_class(node->geometry, key);
     void **free_row = &node->free_rows[class - node->geometry->classes];
 
-    if (row == NULL)
+    if (row == NULL || node->free_rows_bytes + class->row_bytes > KEPT_ROWS_BYTES) {
+        free(row);
         return;
+    }
     memcpy(row, free_row, sizeof(void *));
     *free_row = row;
+    node->free_rows_bytes += class->row_bytes;
 }
 
 static void free_rows(gwi_node *node)
@@ -336,16 +349,13 @@ int64_t gwi_node_clock(const gwi_node *node, int worker)
 
 static void fetch_ahead(gwi_node *node, const gwi_intent *intent, size_t i)
 {
-    const gwi_item *item;
-
     if (i + 2 * AHEAD < intent->n) {
         gwi_local_fetch_word(&node->local, intent->keys[i + 2 * AHEAD]);
         gwi_hash_fetch(&node->items, (uint64_t)intent->keys[i + 2 * AHEAD]);
         __builtin_prefetch(gwi_cache_place(node, intent->keys[i + 2 * AHEAD]));
     }
-    if (i + AHEAD < intent->n && (item = gwi_item_find(node, intent->keys[i + AHEAD])) != NULL)
-        for (size_t at = 0; at < sizeof *item; at += GWI_LINE)
-            __builtin_prefetch((const unsigned char *)item + at);
+    if (i + AHEAD < intent->n)
+        gwi_item_fetch(node, intent->keys[i + AHEAD]);
 }
 
 /* Act on what begins or ends by `ahead` clocks from now. */

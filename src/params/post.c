@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A frame that leaves at once: such a one lies in one piece in the rings of shm. */
+/* A frame leaves at once if it is so long, and lies in one piece in the rings of shm; or has so
+ * many notes, so that the other side is busy while we go on. */
 #define FRAME_FULL 24576
-#define FRAME_KEPT                                                                 \
-    ((size_t)16 << 20) /* the longest that is used again: making one takes a while \
-                        */
-#define NOTES_FULL 128 /* and one that keeps the other side busy while we go on */
+#define NOTES_FULL 128
+
+/* The longest that is used again: making one takes the system a while. */
+#define FRAME_KEPT ((size_t)16 << 20)
 
 /* How many notes ahead something is fetched. */
 #define FAR 16
@@ -343,15 +344,6 @@ static int64_t fetch_first(const gwi_node *node, const gwi_note *note)
     return key;
 }
 
-static void fetch_then(gwi_node *node, int64_t key)
-{
-    const gwi_item *item = gwi_item_find(node, key);
-
-    gwi_local_fetch_vector(&node->local, key);
-    for (size_t at = 0; item != NULL && at < sizeof *item; at += GWI_LINE)
-        __builtin_prefetch((const unsigned char *)item + at);
-}
-
 static void look_ahead(gwi_node *node, struct outlook *o, const unsigned char *bytes,
                        size_t n_bytes, uint64_t handled)
 {
@@ -365,8 +357,10 @@ static void look_ahead(gwi_node *node, struct outlook *o, const unsigned char *b
         o->key[o->n++ % FAR] = fetch_first(node, &note);
         o->at += whole;
     }
-    if (handled + NEAR < o->n && o->key[(handled + NEAR) % FAR] >= 0)
-        fetch_then(node, o->key[(handled + NEAR) % FAR]);
+    if (handled + NEAR < o->n && o->key[(handled + NEAR) % FAR] >= 0) {
+        gwi_item_fetch(node, o->key[(handled + NEAR) % FAR]);
+        gwi_local_fetch_vector(&node->local, o->key[(handled + NEAR) % FAR]);
+    }
 }
 
 static int read_frame(gwi_node *node, int from, const unsigned char *bytes, size_t n_bytes)

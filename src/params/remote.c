@@ -411,9 +411,6 @@ static int do_here(gw_worker *worker, gwi_order_kind kind, int64_t key, unsigned
 static int begin_at_once(const struct access *a, gwi_part *parts, size_t n)
 {
     gw_worker *worker = a->worker;
-    gwi_access access = a->kind == GWI_ORDER_PULL   ? GWI_PULL
-                        : a->kind == GWI_ORDER_PUSH ? GWI_PUSH
-                                                    : GWI_ASSIGN_VALUES;
     struct posted *p = new_posted(a->kind, a->seq);
 
     if (p == NULL) {
@@ -426,8 +423,8 @@ static int begin_at_once(const struct access *a, gwi_part *parts, size_t n)
     int err = a->asynchronous ? make_busy(worker->remote, p) : 0;
     if (err < 0)
         return withdraw(p, err);
-    return gwi_agent_access(worker->params->agent, access, parts, n, a->lent, p->done,
-                            !a->asynchronous);
+    return gwi_agent_access(worker->params->agent, gwi_access_of(a->kind), parts, n, a->lent,
+                            p->done, !a->asynchronous);
 }
 
 /* One order of as many of the parts as fit into half a tray; all are of one channel. */

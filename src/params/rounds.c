@@ -16,11 +16,8 @@ struct outlook {
 
 static void look_up(gwi_node *node, struct outlook *o, const gwi_keys_noted *keys, size_t i)
 {
-    if (i >= keys->n)
-        return;
-    gwi_item *item = o->item[i % MIDDLE] = gwi_item_find(node, keys->key[i]);
-    for (size_t at = 0; item != NULL && at < sizeof *item; at += GWI_LINE)
-        __builtin_prefetch((unsigned char *)item + at);
+    if (i < keys->n)
+        o->item[i % MIDDLE] = gwi_item_fetch(node, keys->key[i]);
 }
 
 /* The item of key `i`, or NULL.  Nobody but who sees to a key lets its item be forgotten. */
