@@ -186,7 +186,41 @@ static void who_polls_is_still_woken_by_the_bell(void **state)
     assert_int_equal(t.pong.sleepers, 0);
 }
 
-GWI_TESTS(cmocka_unit_test(who_polls_looks_often_at_first_and_then_hardly_costs_anything),
+static void while_somebody_attends_the_sleeper_is_not_announced(void **state)
+{
+    (void)state;
+    gwi_bell bell = {0};
+    gwi_attendance attendance;
+    gwi_waiter w;
+
+    gwi_attendance_init(&attendance);
+    gwi_waiter_init(&w, &bell, NULL);
+    w.attendance = &attendance;
+    while (!w.armed)
+        gwi_waiter_pause(&w);
+    assert_int_equal(bell.sleepers, 1);
+    gwi_attend(&attendance);
+    gwi_attend(&attendance);
+    assert_int_equal(bell.sleepers, 0);
+    gwi_attend_end(&attendance);
+    assert_int_equal(bell.sleepers, 0);
+    gwi_attend_end(&attendance);
+    assert_int_equal(bell.sleepers, 1);
+    gwi_attend(&attendance);
+    gwi_waiter_fini(&w); /* it goes on meanwhile */
+    assert_int_equal(bell.sleepers, 0);
+    gwi_waiter_pause(&w); /* and goes to sleep without spinning */
+    assert_true(w.armed);
+    assert_int_equal(bell.sleepers, 0);
+    gwi_attend_end(&attendance);
+    assert_int_equal(bell.sleepers, 1);
+    gwi_waiter_fini(&w);
+    assert_int_equal(bell.sleepers, 0);
+    gwi_attendance_fini(&attendance);
+}
+
+GWI_TESTS(cmocka_unit_test(while_somebody_attends_the_sleeper_is_not_announced),
+          cmocka_unit_test(who_polls_looks_often_at_first_and_then_hardly_costs_anything),
           cmocka_unit_test(who_polls_is_still_woken_by_the_bell),
           cmocka_unit_test(no_ring_is_lost_between_threads),
           cmocka_unit_test(no_ring_is_lost_between_processes),

@@ -254,6 +254,44 @@ def check_statistics_tell_what_happened():
         w.barrier()
 
 
+def check_bad_calls_are_refused_whole_and_the_empty_ones_do_nothing():
+    with godwit.Parameters(10, 2) as kv, kv.worker() as w:
+        keys, values = np.arange(10), ones(10, 2)
+        w.push(keys, values)
+        w.end_setup()
+        locked = ones(10, 2)
+        locked.flags.writeable = False
+        for call, error in [
+            (lambda: w.push(np.array([1, -1]), ones(2, 2)), IndexError),
+            (lambda: w.push(np.array([1, 10]), ones(2, 2)), IndexError),
+            (lambda: w.localize(np.array([1, 10])), IndexError),
+            (lambda: w.intent(np.array([-1]), 0), IndexError),
+            (lambda: w.intent(keys, 3, 3), ValueError),
+            (lambda: w.push(keys, ones(9, 2)), ValueError),
+            (lambda: w.push(keys, np.ones((10, 2))), TypeError),
+            (lambda: w.push(np.arange(20)[::2], values), ValueError),
+            (lambda: w.pull(keys, locked), ValueError),
+        ]:
+            try:
+                call()
+            except error as refused:
+                assert isinstance(refused, godwit.Error), refused
+            else:
+                raise AssertionError(f"{error.__name__} was not raised")
+        assert w.push(keys[:0], values[:0]) == w.pull(keys[:0], values[:0], True) == -1
+        w.localize(keys[:0])
+        w.intent(keys[:0], 0)
+        w.push(np.array([7, 3, 7]), ones(3, 2))  # each counts
+        w.barrier()
+        assert (pulled(w, keys, 2)[:, 0] == me.size * np.array([1, 1, 1, 2, 1, 1, 1, 3, 1, 1])).all()
+        w.barrier()
+        if me.rank == 0:
+            w.set(np.array([5, 4, 5]), np.array([[1, 1], [2, 2], [3, 3]], np.float32))  # the last one stays
+        w.barrier()
+        assert (pulled(w, np.array([5, 4, 5]), 2)[:, 0] == [3, 2, 3]).all()
+        w.barrier()
+
+
 def check_with_static_nothing_moves_but_all_can_be_asked_for():
     with godwit.Parameters(100, 2, technique="static") as kv, kv.worker() as w:
         before = w.is_local(np.arange(100))

@@ -352,7 +352,56 @@ static void two_threads_exchange_messages_of_random_lengths(void **state)
     free(p.ring);
 }
 
-GWI_TESTS(cmocka_unit_test(messages_of_every_length_arrive_as_they_were),
+static void what_is_written_in_place_arrives_whole_and_in_order(void **state)
+{
+    (void)state;
+    struct pair p = make_pair(CAPACITY);
+    struct sink s = {0};
+    size_t room = 0;
+
+    for (int i = 0; i < 200; i++) {
+        unsigned char *at = gwi_ring_reserve(&p.giver, &room);
+        assert_non_null(at);
+        assert_int_equal((uintptr_t)at % 8, 0);
+        assert_true(room >= CAPACITY / 8);
+        size_t n = 1 + (size_t)i * 37 % room;
+        memset(at, i, n);
+        assert_int_equal(take(&p, &s), 0); /* it is not given yet */
+        gwi_ring_commit(&p.giver, n);
+        assert_int_equal(take(&p, &s), 1); /* in one piece */
+        assert_int_equal(s.n_whole, 2 * i + 1);
+        assert_int_equal(s.total, n);
+        for (size_t k = 0; k < n; k++)
+            assert_int_equal(s.bytes[k], i);
+        pass(&p, &s, "between", 7); /* the usual way goes on */
+    }
+    free(s.bytes);
+    free(p.ring);
+}
+
+static void a_full_ring_has_no_room_to_write_in(void **state)
+{
+    (void)state;
+    struct pair p = make_pair(CAPACITY);
+    struct sink s = {0};
+    size_t room = 0;
+    int n = 0;
+
+    while (gwi_ring_reserve(&p.giver, &room) != NULL) {
+        gwi_ring_commit(&p.giver, room);
+        n++;
+    }
+    assert_true(n >= 2 && n <= 8);
+    while (s.n_whole < n)
+        assert_true(take(&p, &s) >= 0);
+    assert_non_null(gwi_ring_reserve(&p.giver, &room));
+    free(s.bytes);
+    free(p.ring);
+}
+
+GWI_TESTS(cmocka_unit_test(what_is_written_in_place_arrives_whole_and_in_order),
+          cmocka_unit_test(a_full_ring_has_no_room_to_write_in),
+          cmocka_unit_test(messages_of_every_length_arrive_as_they_were),
           cmocka_unit_test(a_full_ring_takes_no_more_and_nothing_is_lost),
           cmocka_unit_test(a_declined_piece_is_offered_again),
           cmocka_unit_test(an_abandoned_message_is_taken_back_even_when_the_ring_was_full),
