@@ -211,6 +211,19 @@ uint64_t *gwi_hash_find(gwi_hash *hash, uint64_t key)
     return has_key(hash, key, &slot) ? &hash->entry[slot].value : NULL;
 }
 
+uint64_t *gwi_hash_enter(gwi_hash *hash, uint64_t key)
+{
+    if (gwi_hash_reserve(hash, hash->count + 1) < 0)
+        return NULL;
+    size_t slot = search(hash, key);
+    if (hash->tag[slot] == 0) {
+        set_slot(hash, slot, (gwi_hash_entry){key, 0});
+        hash->count++;
+        assert(hash->n_slots > CHECKED_SLOTS || gwi_hash_valid(hash));
+    }
+    return &hash->entry[slot].value;
+}
+
 /* Empty the slot `hole`.  An entry further on moves into the hole if that does
  * not put it before its home; its own slot is then the hole (H3). */
 static void close_gap(gwi_hash *hash, size_t hole)

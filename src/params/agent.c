@@ -381,14 +381,42 @@ int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts,
     return gwi_agent_check(agent->params);
 }
 
+int gwi_agent_note(gwi_agent *agent, int seat, gwi_order *order)
+{
+    gwi_fabric *f = agent->params->world->fabric;
+    int wake = 0, any;
+
+    if (pthread_mutex_trylock(&agent->lock) != 0)
+        return 0;
+    int err = atomic_load_explicit(&agent->err, memory_order_relaxed);
+    if (err == 0)
+        err = take_orders(agent, &any);
+    if (err >= 0) {
+        look_at_seat(agent, seat);
+        err = take_order(agent, seat, order);
+        int64_t watches = gwi_node_watches(agent->node);
+        /* It looks by itself, unless it had nothing to look for, or it is time now. */
+        wake = atomic_exchange_explicit(&agent->watches, watches, memory_order_relaxed) == 0 ||
+               gwi_node_next_ns(agent->node) == 0;
+        if (err < 0)
+            fail(agent, err);
+    }
+    pthread_mutex_unlock(&agent->lock);
+    if (wake)
+        f->ops->nudge(f, f->place.rank, agent->params->lane);
+    err = gwi_agent_check(agent->params);
+    return err < 0 ? err : 1;
+}
+
 int gwi_agent_order(gwi_agent *agent, int seat, gwi_order *order)
 {
     gwi_attend(&agent->attendance);
     pthread_mutex_lock(&agent->lock);
-    int err = atomic_load_explicit(&agent->err, memory_order_relaxed);
+    int any, err = atomic_load_explicit(&agent->err, memory_order_relaxed);
     if (err == 0) {
+        err = take_orders(agent, &any); /* some may have been dropped before */
         look_at_seat(agent, seat);
-        err = take_order(agent, seat, order);
+        err = err < 0 ? err : take_order(agent, seat, order);
         if (err < 0)
             fail(agent, err);
         else

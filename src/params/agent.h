@@ -49,6 +49,10 @@ int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts,
 /* Take an order without vectors. */
 int gwi_agent_order(gwi_agent *agent, int seat, gwi_order *order);
 
+/* The same for an order that need not be acted on at once, if nobody else is at it.  Returns 1, or
+ * 0: it is to be dropped. */
+int gwi_agent_note(gwi_agent *agent, int seat, gwi_order *order);
+
 /* The memory of an operation is no longer lent; `for_good`: neither is `done`. */
 void gwi_agent_forget(gwi_agent *agent, _Atomic uint32_t *done, int for_good);
 

@@ -86,8 +86,6 @@ typedef struct gwi_item {
         struct gwi_arrival *next;
         gwi_pending *pending;
     } * arrivals;
-    /* intents of our workers that are in force */
-    uint32_t want;
     /* a WANT is under way, with this term; or it is the replica's */
     int asked;
     int64_t asked_ns;
@@ -174,6 +172,7 @@ struct gwi_node {
     void *memory; /* mapped: what nobody has touched is not there */
     size_t memory_bytes;
     gwi_local local;
+    gwi_hash wants;       /* key -> how many intents of our workers for it are in force */
     gwi_hash items;       /* key -> gwi_item * */
     void **free_rows;     /* by length class; each leads to the next */
     gwi_item *free_items; /* to be used again; a list by `next_free` */
@@ -285,6 +284,12 @@ void gwi_make_due(gwi_node *node, gwi_item *item);
 void gwi_make_due_later(gwi_node *node, gwi_item *item);
 
 /* holder.c */
+/* Whether an intent for the key is in force here. */
+static inline int gwi_is_wanted(const gwi_node *node, int64_t key)
+{
+    return gwi_hash_get(&node->wants, (uint64_t)key, NULL);
+}
+
 void gwi_want(gwi_node *node, int64_t key);
 void gwi_unwant(gwi_node *node, int64_t key);
 void gwi_reconsider(gwi_node *node, gwi_item *item); /* drop, or ask for, what should be */
@@ -314,6 +319,15 @@ int gwi_cache_look(const gwi_node *node, int64_t key); /* the home if nothing el
 static inline gwi_place_seen *gwi_cache_place(const gwi_node *node, int64_t key)
 {
     return &node->cache[(size_t)key & (node->cache_n - 1)];
+}
+
+/* Get what is known of the key's owner on its way from memory. */
+static inline void gwi_fetch_owner(const gwi_node *node, int64_t key)
+{
+    if (gwi_home(node, key) == node->id)
+        __builtin_prefetch(gwi_directory(node, key));
+    else
+        __builtin_prefetch(gwi_cache_place(node, key));
 }
 
 #endif

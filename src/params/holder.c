@@ -17,22 +17,38 @@ static void ask_for(gwi_node *node, gwi_item *item)
     gwi_request(node, &note, NULL, 0);
 }
 
+/* Of a key that is here nothing else is to be done: as long as it has holders it stays if it is
+ * not wanted, too, or has been asked to move. */
 void gwi_want(gwi_node *node, int64_t key)
 {
-    gwi_item *item = gwi_item_get(node, key);
+    uint64_t *wants = gwi_hash_enter(&node->wants, (uint64_t)key);
 
-    if (item == NULL)
+    if (wants == NULL) {
+        gwi_fail_node(node, GW_ENOMEM);
         return;
-    item->want++;
-    gwi_reconsider(node, item);
+    }
+    ++*wants;
+    if (gwi_local_state(&node->local, key) != GWI_ABSENT)
+        return;
+    gwi_item *item = gwi_item_get(node, key);
+    if (item != NULL)
+        gwi_reconsider(node, item);
 }
 
 void gwi_unwant(gwi_node *node, int64_t key)
 {
-    gwi_item *item = gwi_item_find(node, key);
+    uint64_t *wants = gwi_hash_find(&node->wants, (uint64_t)key);
 
-    assert(item != NULL && item->want > 0);
-    item->want--;
+    assert(wants != NULL && *wants > 0);
+    if (--*wants > 0)
+        return;
+    gwi_hash_remove(&node->wants, (uint64_t)key, NULL);
+    uint64_t word = gwi_word_look(&node->local.store.words[key]);
+    if (gwi_word_state(word) == GWI_OWNED && !(word & GWI_WORD_WATCHED))
+        return; /* no other node has it */
+    gwi_item *item = gwi_item_find(node, key);
+    if (item == NULL)
+        return;
     gwi_reconsider(node, item);
     gwi_item_forget(node, item);
 }
@@ -70,9 +86,10 @@ void gwi_reconsider(gwi_node *node, gwi_item *item)
         if (item->n_holders > 0 && !item->moving)
             gwi_settle(node, item);
     } else if (state == GWI_REPLICA) {
-        if (item->want == 0 && item->told.values == NULL && item->last_word.values == NULL)
+        if (item->told.values == NULL && item->last_word.values == NULL &&
+            !gwi_is_wanted(node, item->key))
             drop(node, item);
-    } else if (item->want > 0 && !item->asked && item->last_word.values == NULL) {
+    } else if (!item->asked && item->last_word.values == NULL && gwi_is_wanted(node, item->key)) {
         ask_for(node, item);
     }
 }

@@ -40,15 +40,24 @@ static void note_points(gwi_node *node, gwi_sync *sync)
         if (item->told.values != NULL)
             add_point(node, sync, TOLD, item->key, item->term,
                       item->seq + (uint32_t)item->tell_again);
-        if (item->want > 0 && gwi_local_state(&node->local, item->key) == GWI_ABSENT)
-            add_point(node, sync, WANTED, item->key, 0, 0);
     }
+}
+
+static void note_wanted(gwi_node *node, gwi_sync *sync)
+{
+    gwi_hash_cursor cursor = gwi_hash_start(&node->wants);
+    uint64_t key, n;
+
+    while (gwi_hash_next(&node->wants, &cursor, &key, &n))
+        if (gwi_local_state(&node->local, (int64_t)key) == GWI_ABSENT)
+            add_point(node, sync, WANTED, (int64_t)key, 0, 0);
 }
 
 /* If keys only move, one that others want too may come and be gone again: it has been asked for. */
 static int has_come(gwi_node *node, const gwi_item *item)
 {
-    return item->want == 0 || gwi_local_state(&node->local, item->key) != GWI_ABSENT ||
+    return !gwi_is_wanted(node, item->key) ||
+           gwi_local_state(&node->local, item->key) != GWI_ABSENT ||
            (node->technique == GWI_TECHNIQUE_RELOCATION && !item->asked &&
             item->last_word.values == NULL);
 }
@@ -84,6 +93,7 @@ int gwi_node_begin_sync(gwi_node *node, int worker)
         gwi_act_due(node, worker);
     gwi_round(node, 0);
     note_points(node, sync);
+    note_wanted(node, sync);
     sync->active = 1;
     sync->token = note.number;
     sync->answers = node->nodes - 1;

@@ -145,6 +145,7 @@ void gwi_node_free(gwi_node *node)
         free(item);
     }
     gwi_hash_fini(&node->items);
+    gwi_hash_fini(&node->wants);
     while (node->free_items != NULL) {
         gwi_item *next = node->free_items->next_free;
         free(node->free_items);
@@ -215,8 +216,8 @@ gwi_item *gwi_item_get(gwi_node *node, int64_t key)
 static int is_quiet(const gwi_item *item)
 {
     return item->first == NULL && item->last_word.values == NULL && item->awaits == NULL &&
-           item->want == 0 && !item->asked && item->told.values == NULL && item->n_holders == 0 &&
-           !item->moving && !item->due && !item->later && item->parked == NULL;
+           !item->asked && item->told.values == NULL && item->n_holders == 0 && !item->moving &&
+           !item->due && !item->later && item->parked == NULL;
 }
 
 void gwi_item_forget(gwi_node *node, gwi_item *item)
@@ -347,15 +348,34 @@ int64_t gwi_node_clock(const gwi_node *node, int worker)
     return node->workers[worker].clock;
 }
 
+/* More is needed of a key that is not here, or not alone. */
+static void fetch_to_ask(gwi_node *node, int64_t key)
+{
+    uint64_t word = gwi_word_look(&node->local.store.words[key]);
+
+    if (gwi_word_state(word) == GWI_OWNED && !(word & GWI_WORD_WATCHED))
+        return;
+    gwi_hash_fetch(&node->items, (uint64_t)key);
+    gwi_fetch_owner(node, key);
+}
+
 static void fetch_ahead(gwi_node *node, const gwi_intent *intent, size_t i)
 {
     if (i + 2 * AHEAD < intent->n) {
         gwi_local_fetch_word(&node->local, intent->keys[i + 2 * AHEAD]);
-        gwi_hash_fetch(&node->items, (uint64_t)intent->keys[i + 2 * AHEAD]);
-        __builtin_prefetch(gwi_cache_place(node, intent->keys[i + 2 * AHEAD]));
+        gwi_hash_fetch(&node->wants, (uint64_t)intent->keys[i + 2 * AHEAD]);
     }
     if (i + AHEAD < intent->n)
-        gwi_item_fetch(node, intent->keys[i + AHEAD]);
+        fetch_to_ask(node, intent->keys[i + AHEAD]);
+}
+
+static void end_intent(gwi_node *node, const gwi_intent *intent)
+{
+    for (size_t i = 0; i < intent->n; i++) {
+        fetch_ahead(node, intent, i);
+        gwi_unwant(node, intent->keys[i]);
+    }
+    free(intent->keys);
 }
 
 /* Act on what begins or ends by `ahead` clocks from now. */
@@ -369,13 +389,13 @@ static void act(gwi_node *node, gwi_node_worker *w, int64_t ahead)
             fetch_ahead(node, begun, i);
             gwi_want(node, begun->keys[i]);
         }
-    while (gwi_intents_end(&w->intents, w->clock, &ended)) {
-        for (size_t i = 0; i < ended.n; i++) {
-            fetch_ahead(node, &ended, i);
-            gwi_unwant(node, ended.keys[i]);
-        }
-        free(ended.keys);
-    }
+    while (gwi_intents_end(&w->intents, w->clock, &ended))
+        end_intent(node, &ended);
+}
+
+void gwi_act_due(gwi_node *node, int worker)
+{
+    act(node, &node->workers[worker], 1);
 }
 
 /* How long a replica that tells nothing may lack news: as long as a clock of our workers. */
@@ -392,11 +412,6 @@ static void set_patience(gwi_node *node)
     node->patience_ns = !known                              ? PATIENCE * node->round_ns
                         : shortest > (double)node->round_ns ? (int64_t)shortest
                                                             : node->round_ns;
-}
-
-void gwi_act_due(gwi_node *node, int worker)
-{
-    act(node, &node->workers[worker], 1);
 }
 
 /* Between rounds, at most but for few. */
@@ -441,11 +456,8 @@ int gwi_node_finish(gwi_node *node, int worker)
     gwi_intent ended;
 
     w->finished = 1;
-    while (gwi_intents_end(&w->intents, INT64_MAX, &ended)) {
-        for (size_t i = 0; i < ended.n; i++)
-            gwi_unwant(node, ended.keys[i]);
-        free(ended.keys);
-    }
+    while (gwi_intents_end(&w->intents, INT64_MAX, &ended))
+        end_intent(node, &ended);
     gwi_intents_fini(&w->intents);
     return node->err;
 }
@@ -632,7 +644,7 @@ gwi_node_memory gwi_node_measure(gwi_node *node)
         .words = (size_t)g->n_keys * (sizeof(gwi_word) + 2 * sizeof(uint32_t)) +
                  gwi_marks_bytes(gwi_spread_n_indices(&node->local.spread, g->n_keys)),
         .directory = gwi_spread_n_places(&node->local.spread, g->n_keys) * sizeof *node->directory,
-        .items = node->items.n_slots * (sizeof(gwi_hash_entry) + 1),
+        .items = (node->items.n_slots + node->wants.n_slots) * (sizeof(gwi_hash_entry) + 1),
         .post = gwi_post_bytes(node)};
 
     for (size_t i = 0; i < node->cache_n; i++)
@@ -658,5 +670,6 @@ int gwi_node_owner(const gwi_node *node, int64_t key)
 
 bool gwi_node_valid(const gwi_node *node)
 {
-    return gwi_local_valid(&node->local) && gwi_hash_valid(&node->items);
+    return gwi_local_valid(&node->local) && gwi_hash_valid(&node->items) &&
+           gwi_hash_valid(&node->wants);
 }

@@ -275,7 +275,7 @@ void gwi_settle(gwi_node *node, gwi_item *item)
     if (node->technique == GWI_TECHNIQUE_RELOCATION) {
         if (newest != NULL)
             ask_to_move(node, item, newest->node);
-    } else if (n == 1 && item->want == 0 && node->technique == GWI_TECHNIQUE_ALL) {
+    } else if (n == 1 && node->technique == GWI_TECHNIQUE_ALL && !gwi_is_wanted(node, item->key)) {
         ask_to_move(node, item, only->node);
     } else {
         for (int i = 0; i < item->n_holders; i++)
@@ -325,13 +325,28 @@ static void serve_ask(gwi_node *node, const gwi_note *note, const unsigned char 
         gwi_local_read(&node->local, note->key, room);
 }
 
+static void decide(gwi_node *node, int64_t key, int new_owner);
+
+/* Nobody else has or wants the key, its home is here, and no earlier decision is under way. */
+static int can_decide_at_once(gwi_node *node, int64_t key)
+{
+    return gwi_home(node, key) == node->id && node->technique == GWI_TECHNIQUE_ALL &&
+           node->to_self.n_bytes == 0 && !node->hears_itself && !gwi_is_wanted(node, key) &&
+           gwi_item_find(node, key) == NULL;
+}
+
 /* An older WANT of the same node that comes late is of no use to anybody, and neither is the
  * entry of an older one when a newer comes. */
 static void serve_want(gwi_node *node, const gwi_note *note)
 {
+    if (note->node == node->id)
+        return;
+    if (can_decide_at_once(node, note->key)) {
+        decide(node, note->key, note->node);
+        return;
+    }
     gwi_item *item = gwi_item_get(node, note->key);
-
-    if (item == NULL || note->node == node->id)
+    if (item == NULL)
         return;
     for (int i = 0; i < item->n_holders; i++) {
         gwi_holder *h = &item->holders[i];
@@ -438,9 +453,9 @@ void gwi_take_move(gwi_node *node, const gwi_note *note)
 /* handing over */
 
 /* Our workers still need the key. */
-static int keeps_replica(const gwi_node *node, const gwi_item *item)
+static int keeps_replica(const gwi_node *node, int64_t key)
 {
-    return item->want > 0 && node->technique != GWI_TECHNIQUE_RELOCATION;
+    return node->technique != GWI_TECHNIQUE_RELOCATION && gwi_is_wanted(node, key);
 }
 
 static int list_holders(const gwi_item *item, gwi_note *transfer, gwi_note_holder *list)
@@ -468,7 +483,7 @@ static void hand_over(gwi_node *node, gwi_item *item, int to, uint32_t tenure)
 {
     gwi_note note = {.kind = GWI_NOTE_TRANSFER, .node = to, .key = item->key, .seq = tenure};
     gwi_note_holder few[8], *list = few;
-    int keeps = keeps_replica(node, item);
+    int keeps = keeps_replica(node, item->key);
 
     if (item->n_holders >= (int)(sizeof few / sizeof few[0]))
         list = malloc((size_t)(item->n_holders + 1) * sizeof *list);
@@ -515,7 +530,8 @@ void gwi_take_give(gwi_node *node, const gwi_note *note)
         park(node, note, NULL);
         return;
     }
-    gwi_item *item = gwi_item_find(node, note->key);
+    gwi_item *item = keeps_replica(node, note->key) ? gwi_item_get(node, note->key)
+                                                    : gwi_item_find(node, note->key);
     if (item == NULL) {
         hand_over_plainly(node, note->key, note->node, note->seq);
         return;

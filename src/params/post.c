@@ -333,12 +333,11 @@ static int64_t fetch_first(const gwi_node *node, const gwi_note *note)
 
     if (gwi_unlikely(key < 0 || key >= node->geometry->n_keys))
         return -1;
-    if (note->kind == GWI_NOTE_ANSWER || note->kind == GWI_NOTE_GRANT)
-        __builtin_prefetch(gwi_cache_place(node, key));
+    gwi_fetch_owner(node, key);
     if (note->kind == GWI_NOTE_ANSWER)
         return -1;
-    if (note->kind == GWI_NOTE_LOCALIZE || note->kind == GWI_NOTE_MOVE)
-        __builtin_prefetch(gwi_directory(node, key));
+    if (note->kind == GWI_NOTE_WANT || note->kind == GWI_NOTE_GIVE)
+        gwi_hash_fetch(&node->wants, (uint64_t)key);
     gwi_local_fetch_word(&node->local, key);
     gwi_hash_fetch(&node->items, (uint64_t)key);
     return key;

@@ -329,8 +329,17 @@ static int post(gw_worker *worker, struct posted *p, int channel)
 
     append(worker->remote, p);
     int err = make_busy(worker->remote, p);
-    if (err == 0 && agent_rank(params, channel) == f->place.rank && p->parts == NULL)
-        return gwi_agent_order(params->agent, (int)(worker->seat - params->seats), p->order);
+    int ours = agent_rank(params, channel) == f->place.rank && p->parts == NULL, taken = 0;
+    int seat = (int)(worker->seat - params->seats);
+    int can_wait = p->kind == GWI_ORDER_INTENT &&
+                   p->order->start >
+                       atomic_load_explicit(&worker->seat->clock, memory_order_relaxed);
+    if (err == 0 && ours && !can_wait)
+        return gwi_agent_order(params->agent, seat, p->order);
+    if (err == 0 && ours)
+        err = taken = gwi_agent_note(params->agent, seat, p->order);
+    if (taken != 0)
+        return taken < 0 ? taken : 0;
     if (err == 0)
         err = wait_until(worker, is_dropped, &parcel, end_of(p->kind));
     if (err < 0)
