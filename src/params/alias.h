@@ -37,10 +37,14 @@ _Static_assert(sizeof(gwi_alias_cell) == 8, "cells are shared between processes"
  * one is above.  Needs 12 bytes a cell meanwhile; GW_ENOMEM if there are none. */
 int gwi_alias_build(gwi_alias_cell *cells, const double *weights, size_t n);
 
-/* Whose place in cell `at` is; `where` is anything from 0 to 2^64 - 1. */
-static inline uint32_t gwi_alias_whose(const gwi_alias_cell *cells, uint64_t at, uint64_t where)
+/* Whose place in cell `at` is; `where` is anything from 0 to 2^64 - 1.  Without a branch, which
+ * nobody could foresee, so that many cells come from memory at a time. */
+static inline uint64_t gwi_alias_whose(const gwi_alias_cell *cells, uint64_t at, uint64_t where)
 {
-    return where >> 32 < cells[at].own ? (uint32_t)at : cells[at].other;
+    gwi_alias_cell cell = cells[at];
+    uint64_t its_own = -(uint64_t)(where >> 32 < cell.own);
+
+    return (at & its_own) | (cell.other & ~its_own);
 }
 
 /* The reverse: of each number its probability, times n. */

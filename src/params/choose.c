@@ -4,8 +4,9 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define BATCH 64
+#define BATCH 128
 #define TRIES 64 /* for each key that is drawn, and one for each that there is */
 
 static int may_be_drawn(gwi_choice choice, int64_t key)
@@ -16,43 +17,80 @@ static int may_be_drawn(gwi_choice choice, int64_t key)
 
 /* trying */
 
-static int keep(gwi_choice choice, const int64_t *drawn, size_t n_drawn, int64_t *ret_keys,
-                size_t n, size_t *ret_n)
+static uint64_t most_tries(const gwi_distribution *d, size_t n)
 {
-    size_t kept = 0;
-
-    for (size_t i = 0; i < n_drawn && kept < n; i++) {
-        if (!may_be_drawn(choice, drawn[i]))
-            continue;
-        if (choice.taken != NULL && gwi_hash_put(choice.taken, (uint64_t)drawn[i], 0) < 0)
-            return GW_ENOMEM;
-        ret_keys[kept++] = drawn[i];
-    }
-    *ret_n = kept;
-    return 0;
+    return TRIES * (uint64_t)n + d->n;
 }
 
-/* Draw and look whether it may be; the more often it may not, the more at once. */
-static int draw_and_look(const gwi_distribution *d, gwi_random *random, gwi_choice choice,
-                         int64_t *ret_keys, size_t n, size_t *ret_n)
+/* How many to draw at once for so many that are needed, if that many times as many had to be drawn
+ * before. */
+static size_t batch_for(size_t n, size_t times)
 {
-    uint64_t tries = 0, most = TRIES * (uint64_t)n + d->n;
-    size_t done = 0, at_once = 1;
-    int64_t drawn[BATCH];
-    int err = 0;
+    return n < BATCH / times ? n * times : BATCH;
+}
 
-    while (done < n && tries < most && err == 0) {
-        size_t kept = 0, n_drawn = n - done < BATCH / at_once ? (n - done) * at_once : BATCH;
-        gwi_distribution_draw(d, random, drawn, n_drawn);
-        for (size_t i = 0; i < n_drawn && choice.store != NULL; i++)
-            __builtin_prefetch(&choice.store->words[drawn[i]]);
-        err = keep(choice, drawn, n_drawn, ret_keys + done, n - done, &kept);
-        done += kept;
-        tries += n_drawn;
-        at_once = 2 * kept < n_drawn && at_once < BATCH ? 2 * at_once : at_once;
+/* Half of them may be here, with no rule: so there is no branch that depends on it.  All words are
+ * loaded before anything is written, so that the processor has many on their way from memory at a
+ * time: a load does not wait for a place to write to that is not known yet. */
+static size_t look(const gwi_store *store, const int64_t *drawn, size_t n, int64_t *ret_here)
+{
+    gwi_word *words = store->words;
+    unsigned char is_here[BATCH];
+    size_t n_here = 0;
+
+    for (size_t i = 0; i < n; i++)
+        is_here[i] = gwi_word_state(atomic_load_explicit(&words[drawn[i]], memory_order_relaxed)) !=
+                     GWI_ABSENT;
+    for (size_t i = 0; i < n; i++) {
+        ret_here[n_here] = drawn[i];
+        n_here += is_here[i];
     }
-    *ret_n = done;
-    return err;
+    return n_here;
+}
+
+/* Any of those that are here. */
+static size_t draw_here(const gwi_distribution *d, gwi_random *random, const gwi_store *store,
+                        int64_t *ret_keys, size_t n)
+{
+    int64_t drawn[BATCH], here[BATCH];
+    uint64_t tries = 0, most = most_tries(d, n);
+    size_t done = 0, times = 1;
+
+    while (done < n && tries < most) {
+        size_t n_drawn = batch_for(n - done, times);
+        gwi_distribution_draw(d, random, drawn, n_drawn);
+        size_t n_here = look(store, drawn, n_drawn, here);
+        tries += n_drawn;
+        times = 2 * n_here < n_drawn && times < BATCH ? 2 * times : times;
+        n_here = n_here < n - done ? n_here : n - done;
+        memcpy(ret_keys + done, here, n_here * sizeof *here);
+        done += n_here;
+    }
+    return done;
+}
+
+/* Those that were not taken before, and now are. */
+static int draw_others(const gwi_distribution *d, gwi_random *random, gwi_choice choice,
+                       int64_t *ret_keys, size_t n, size_t *ret_n)
+{
+    uint64_t tries = 0, most = most_tries(d, n);
+    size_t times = 1, *done = ret_n;
+    int64_t drawn[BATCH];
+
+    while (*done < n && tries < most) {
+        size_t before = *done, n_drawn = batch_for(n - before, times);
+        gwi_distribution_draw(d, random, drawn, n_drawn);
+        for (size_t i = 0; i < n_drawn && *done < n; i++) {
+            if (!may_be_drawn(choice, drawn[i]))
+                continue;
+            if (gwi_hash_put(choice.taken, (uint64_t)drawn[i], 0) < 0)
+                return GW_ENOMEM;
+            ret_keys[(*done)++] = drawn[i];
+        }
+        tries += n_drawn;
+        times = 2 * (*done - before) < n_drawn && times < BATCH ? 2 * times : times;
+    }
+    return 0;
 }
 
 /* looking at all */
@@ -161,8 +199,14 @@ int gwi_choose(const gwi_distribution *d, gwi_random *random, gwi_choice choice,
 {
     gwi_random before = *random;
     size_t n_had = choice.taken != NULL ? choice.taken->count : 0, done = 0;
-    int err = draw_and_look(d, random, choice, ret_keys, n, &done);
+    int err = 0;
 
+    if (choice.taken != NULL)
+        err = draw_others(d, random, choice, ret_keys, n, &done);
+    else if (choice.store != NULL)
+        done = draw_here(d, random, choice.store, ret_keys, n);
+    else
+        gwi_distribution_draw(d, random, ret_keys, done = n);
     if (err == 0 && done < n)
         err = look_at_all(d, random, choice, ret_keys + done, n - done);
     if (err == 0)

@@ -28,7 +28,7 @@ typedef struct gwi_distribution {
     uint64_t n;
     uint64_t n_possible;         /* keys that can be drawn: those with weight */
     const gwi_alias_cell *cells; /* of weights; borrowed */
-    double log_n_1;              /* log(n + 1) */
+    double log2_n_1;             /* log2(n + 1) */
 } gwi_distribution;
 
 /* `cells` and `n_possible` are the caller's to set if there are weights. */
@@ -50,7 +50,8 @@ typedef struct gwi_choice {
  * independently, else one after the other from those that are left.  Draws are tried; where that
  * has not come to an end in a time that is in proportion to n plus the number of keys, all keys are
  * looked at, which takes as long, and 8 to 24 bytes each.  GW_ESTATE if there are not enough keys
- * of which `store` has the vectors, GW_ENOMEM; then the stream and `taken` are as they were. */
+ * of which `store` has the vectors, GW_ENOMEM, or what `use` said; then the stream and `taken` are
+ * as they were. */
 int gwi_choose(const gwi_distribution *d, gwi_random *random, gwi_choice choice, int64_t *ret_keys,
                size_t n);
 

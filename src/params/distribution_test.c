@@ -309,7 +309,7 @@ static void what_there_is_not_is_refused_and_nothing_changes(void **state)
     before = random;
     assert_int_equal(gwi_choose(&s.d, &random, (gwi_choice){.store = &store}, keys, 1), GW_ESTATE);
     store = store_with(words, N, few);
-    gwi_choice choice = {&store, &taken};
+    gwi_choice choice = {.store = &store, .taken = &taken};
     assert_int_equal(gwi_choose(&s.d, &random, choice, keys, 5), GW_ESTATE);
     assert_non_null(strstr(gw_last_error(), "are on this node now"));
     assert_int_equal(taken.count, 0);

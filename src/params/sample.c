@@ -284,25 +284,17 @@ static int take_keys(const gw_worker *worker, sample *s, int64_t *ret_keys, size
 {
     const gwi_sampling *sampling = worker->sampler->sampling;
     const gwi_distribution *d = &sampling->distribution;
-
-    if (draws_at_once(sampling)) {
-        memcpy(ret_keys, s->keys + s->used, n * sizeof *ret_keys);
-        return 0;
-    }
-    if (sampling->scheme == GW_SAMPLING_NAIVE) {
-        gwi_distribution_draw(d, &s->random, ret_keys, n);
-        return 0;
-    }
-    gwi_choice choice = {.store = &worker->params->store,
-                         .taken = sampling->replacement ? NULL : &s->taken};
     /* On one node all keys are here. */
-    if (worker->remote == NULL)
-        choice.store = NULL;
-    if (worker->remote == NULL && sampling->replacement) {
+    gwi_choice choice = {.store = worker->remote != NULL ? &worker->params->store : NULL,
+                         .taken = sampling->replacement ? NULL : &s->taken};
+
+    if (sampling->scheme == GW_SAMPLING_LOCAL)
+        return gwi_choose(d, &s->random, choice, ret_keys, n);
+    if (draws_at_once(sampling))
+        memcpy(ret_keys, s->keys + s->used, n * sizeof *ret_keys);
+    else
         gwi_distribution_draw(d, &s->random, ret_keys, n);
-        return 0;
-    }
-    return gwi_choose(d, &s->random, choice, ret_keys, n);
+    return 0;
 }
 
 static void end_sample(gwi_sampler *sampler, gw_sample id, sample *s)
@@ -328,11 +320,8 @@ int gw_worker_pull_sample(gw_worker *worker, gw_sample id, int64_t *ret_keys, si
         err = take_keys(worker, s, ret_keys, n_keys);
     if (err < 0)
         return err;
-    if (s != NULL) {
-        s->used += n_keys;
-        if (s->used == s->n)
-            end_sample(sampler, id, s);
-    }
+    if (s != NULL && (s->used += n_keys) == s->n)
+        end_sample(sampler, id, s);
     if (sampler->sampling->shortest < sampler->sampling->longest)
         n_values = gwi_geometry_entries(&worker->params->geometry, ret_keys, n_keys);
     return gw_worker_pull(worker, (gw_keys){ret_keys, n_keys}, values, n_values, ret_ticket);
