@@ -30,10 +30,13 @@ static void save_it(const struct processes *all, int rank)
     gw_worker *worker = take_worker(params);
 
     set_state(worker, all, rank, setting.state);
-    for (int64_t key = rank; key < setting.n_keys; key += all->n + 1) /* some are not at home */
-        REQUIRE(gw_worker_localize(worker, one(&key), NULL) == 0);
-    for (int64_t key = 0; key < setting.n_keys; key += 5) /* and some are on several nodes */
-        REQUIRE(gw_worker_intent(worker, one(&key), 0, 100) == 0);
+    static struct batch b;
+    int64_t next = rank;
+    next_batch(&b, &next, all->n + 1, 0); /* some are not at home */
+    REQUIRE(gw_worker_localize(worker, (gw_keys){b.keys, b.n}, NULL) == 0);
+    next = 0;
+    next_batch(&b, &next, 5, 0); /* and some are on several nodes */
+    REQUIRE(gw_worker_intent(worker, (gw_keys){b.keys, b.n}, 0, 100) == 0);
     REQUIRE(gw_worker_wait_sync(worker) == 0);
     REQUIRE(save_state(params, setting.state) == 0);
     close_all(params, world);
@@ -47,8 +50,10 @@ static void load_it(const struct processes *all, int rank)
     gw_checkpoint *checkpoint = NULL;
 
     set_state(worker, all, rank, 99);
-    for (int64_t key = 0; key < setting.n_keys; key += 3)
-        REQUIRE(gw_worker_intent(worker, one(&key), 0, 100) == 0);
+    static struct batch b;
+    int64_t next = 0;
+    next_batch(&b, &next, 3, 0);
+    REQUIRE(gw_worker_intent(worker, (gw_keys){b.keys, b.n}, 0, 100) == 0);
     REQUIRE(gw_params_load(params, setting.dir, &checkpoint) == 0);
     REQUIRE(loaded_state(checkpoint) == setting.state);
     gw_checkpoint_close(checkpoint);
@@ -133,7 +138,6 @@ static void a_save_takes_the_place_of_the_one_before_and_other_files_stay(void *
 struct pusher {
     gw_worker *worker;
     _Atomic int stop;
-    int n_pushed;
     int moves;
 };
 
@@ -143,11 +147,11 @@ static void *push_on(void *arg)
     float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
 
     while (!atomic_load(&p->stop)) {
-        for (int64_t key = 0; key < setting.n_keys; key++)
+        for (int64_t key = 0; key < setting.n_keys && !atomic_load(&p->stop); key++) {
             REQUIRE(gw_worker_push(p->worker, one(&key), ones, 8, NULL) == 0);
-        for (int64_t key = 0; p->moves && key < setting.n_keys; key += 3)
-            REQUIRE(gw_worker_localize(p->worker, one(&key), NULL) == 0);
-        p->n_pushed++;
+            if (p->moves && key % 3 == 0)
+                REQUIRE(gw_worker_localize(p->worker, one(&key), NULL) == 0);
+        }
     }
     return NULL;
 }

@@ -112,39 +112,58 @@ static inline size_t value_bytes(int64_t key)
     return (size_t)length_of(key) * (setting.dtype == GW_F32 ? 4 : 8);
 }
 
+#define MOST_KEYS 1024
+
+/* As many keys as fit, from `*next` on, every `stride`-th; with their values in a state, or, if
+ * it is 0, with zeros.  Keys one by one would mean a message each. */
+struct batch {
+    int64_t keys[MOST_KEYS];
+    size_t n, n_values, n_bytes;
+    _Alignas(8) unsigned char values[8 * MOST_VALUES];
+};
+
+static inline int next_batch(struct batch *b, int64_t *next, int64_t stride, int state)
+{
+    b->n = b->n_values = b->n_bytes = 0;
+    for (; *next < setting.n_keys && b->n < MOST_KEYS &&
+           b->n_values + (size_t)length_of(*next) <= MOST_VALUES;
+         *next += stride) {
+        if (state != 0)
+            make_values(*next, state, b->values + b->n_bytes);
+        else
+            memset(b->values + b->n_bytes, 0, value_bytes(*next));
+        b->keys[b->n++] = *next;
+        b->n_values += (size_t)length_of(*next);
+        b->n_bytes += value_bytes(*next);
+    }
+    return b->n > 0;
+}
+
 /* Each process a share of the keys. */
+static inline int try_state(gw_worker *worker, const struct processes *all, int rank, int state)
+{
+    static struct batch b;
+    int err = gw_worker_begin_setup(worker);
+
+    for (int64_t next = rank; err == 0 && next_batch(&b, &next, all->n, state);)
+        err = gw_worker_set(worker, (gw_keys){b.keys, b.n}, b.values, b.n_values, NULL);
+    return err < 0 ? err : gw_worker_end_setup(worker);
+}
+
 static inline void set_state(gw_worker *worker, const struct processes *all, int rank, int state)
 {
-    static _Alignas(8) unsigned char values[8 * MOST_VALUES];
-
-    REQUIRE(gw_worker_begin_setup(worker) == 0);
-    for (int64_t key = rank; key < setting.n_keys; key += all->n) {
-        make_values(key, state, values);
-        REQUIRE(gw_worker_set(worker, one(&key), values, (size_t)length_of(key), NULL) == 0);
-    }
-    REQUIRE(gw_worker_end_setup(worker) == 0);
+    REQUIRE(try_state(worker, all, rank, state) == 0);
 }
 
-/* Every process sees all of it, bit by bit. */
+/* Every process sees all of it, bit by bit; 0: as they were opened. */
 static inline void expect_state(gw_worker *worker, int state)
 {
-    static _Alignas(8) unsigned char values[8 * MOST_VALUES], expected[8 * MOST_VALUES];
+    static struct batch b;
+    static _Alignas(8) unsigned char found[8 * MOST_VALUES];
 
-    for (int64_t key = 0; key < setting.n_keys; key++) {
-        make_values(key, state, expected);
-        REQUIRE(gw_worker_pull(worker, one(&key), values, (size_t)length_of(key), NULL) == 0);
-        REQUIRE(memcmp(values, expected, value_bytes(key)) == 0);
-    }
-}
-
-/* As they were opened. */
-static inline void expect_state_zero(gw_worker *worker)
-{
-    static _Alignas(8) unsigned char values[8 * MOST_VALUES], zeros[8 * MOST_VALUES];
-
-    for (int64_t key = 0; key < setting.n_keys; key++) {
-        REQUIRE(gw_worker_pull(worker, one(&key), values, (size_t)length_of(key), NULL) == 0);
-        REQUIRE(memcmp(values, zeros, value_bytes(key)) == 0);
+    for (int64_t next = 0; next_batch(&b, &next, 1, state);) {
+        REQUIRE(gw_worker_pull(worker, (gw_keys){b.keys, b.n}, found, b.n_values, NULL) == 0);
+        REQUIRE(memcmp(found, b.values, b.n_bytes) == 0);
     }
 }
 
