@@ -11,10 +11,11 @@ BENCH ?=
 FUZZ_SECONDS ?= 600
 STRESS_SECONDS ?= 60
 SEEDS ?= 1000000
+CHECKPOINT_KILLS ?= 200
 
 bin := .venv/bin
 
-.PHONY: help demo build test test-faults test-starts test-programs test-stress test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench format install uninstall clean
+.PHONY: help demo build test test-faults test-starts test-programs test-checkpoints test-stress test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench format install uninstall clean
 
 help: ## show this list
 	@echo "Godwit $$(cat VERSION): distributed memory for PyTorch"
@@ -43,6 +44,10 @@ test-starts: build ## 500 starts of a job of 8 processes with parameters on seve
 
 test-programs: build ## random programs of collectives and messages against one process, 1,000 of them
 	@GODWIT_RANDOM_PROGRAMS=1000 $(bin)/python -m pytest -q -p no:cacheprovider tests/jobs/test_comm_programs.py
+
+test-checkpoints: ## kill -9 at 200 random moments of saving parameters (CHECKPOINT_KILLS=...); full disks
+	@tools/setup.sh test
+	@GODWIT_KILLS=$(CHECKPOINT_KILLS) $(bin)/python tools/test.py checkpoints
 
 test-stress: ## parameters: every number of processes and threads, 60 s each (STRESS_SECONDS=...)
 	@tools/setup.sh test

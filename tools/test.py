@@ -1,6 +1,6 @@
 """test.py - runs every test of the tree, one stage after the other, and counts.
 
-    tools/test.py [--list] [stage ...]        without stages: all of them but `stress`
+    tools/test.py [--list] [stage ...]        without stages: all of them but `stress` and `checkpoints`
 
 Each stage writes a log under build/test-logs/ and has a time limit; running past it is a failure,
 and so is a stage in which no test ran. The last line printed is `N passed, N failed` (and
@@ -174,6 +174,11 @@ def stress(shell: Shell) -> Outcome:
                       select=("--suite", "stress", f"--test-args=--seconds={seconds}"))
 
 
+def checkpoints(shell: Shell) -> Outcome:
+    """Saves that are killed, GODWIT_KILLS times; the log has what was met."""
+    return unit_tests(shell, "unit", "-Dpython=enabled", "-Dbench=true", select=("killed-saves",))
+
+
 def asan(shell: Shell) -> Outcome:
     return unit_tests(
         shell, "asan", "-Dpython=disabled", "-Dbuildtype=debugoptimized", "-Db_ndebug=false",
@@ -284,6 +289,7 @@ STAGES = [
     Stage(jobs, "whole jobs of many processes", 900),
     Stage(debian, "Python tests, Debian's PyTorch", 400),
     Stage(package, "symbols, headers, pkg-config", 120),
+    Stage(checkpoints, "saves that are killed", 900, usual=False),
     Stage(stress, "parameters, a minute a combination", 5400, usual=False),
 ]
 

@@ -225,6 +225,41 @@ GW_API int gw_worker_pull_sample(gw_worker *worker, gw_sample sample, int64_t *r
 /* What has not been pulled is not wanted.  Of a sample that is used up or finished, nothing
  * happens. */
 GW_API int gw_worker_finish_sample(gw_worker *worker, gw_sample sample);
+/* checkpoints
+ *
+ * A checkpoint is a directory: checkpoint.json, which lists and describes its parts, and in a
+ * directory beside it the parts, safetensors files that any program can open.  docs/params.md
+ * has the format. */
+
+typedef struct gw_checkpoint gw_checkpoint;
+
+/* Write all vectors into `dir`, which is made if there is none and which all nodes share.
+ * Collective: all processes give the same arguments.  `meta` is a JSON object as text that is
+ * kept with it (NULL: "{}").  Each key is saved as it was at one moment during the call; all
+ * that was completed before it is in.  Until the new checkpoint is complete and on disk, the
+ * one that was there stays, whoever is killed when.  If it fails, it fails everywhere, and the
+ * one that was there is untouched.  GW_ESYS: a file could not be written, such as on a full
+ * disk.  GW_ESTATE: another job saves there, or another thread of this process. */
+GW_API int gw_params_save(gw_params *params, const char *dir, const char *meta);
+
+/* Set all vectors to those of the checkpoint in `dir`, which may have been saved by any number
+ * of processes and nodes.  Collective.  Everything is checked before anything is set:
+ * GW_EINVAL says which file is damaged or truncated, or that the checkpoint is of other
+ * parameters; GW_ESYS which one cannot be read.  Then nothing has changed on any rank.
+ * `ret_checkpoint` (or NULL) is the caller's, to be asked for its meta data and closed. */
+GW_API int gw_params_load(gw_params *params, const char *dir, gw_checkpoint **ret_checkpoint);
+
+/* Look at a checkpoint, without parameters and by this process alone. */
+GW_API int gw_checkpoint_open(const char *dir, gw_checkpoint **ret_checkpoint);
+GW_API void gw_checkpoint_close(gw_checkpoint *checkpoint); /* NULL is fine */
+
+/* checkpoint.json, and in it the `meta` that was given.  Borrowed until close. */
+GW_API const char *gw_checkpoint_text(const gw_checkpoint *checkpoint);
+GW_API const char *gw_checkpoint_meta(const gw_checkpoint *checkpoint);
+
+/* Read a part, in the order of the list and from 0 on, and compare its checksum.  0 if it is
+ * whole, else what is wrong with it; GW_ERANGE past the last. */
+GW_API int gw_checkpoint_check(const gw_checkpoint *checkpoint, int part);
 
 #ifdef __cplusplus
 }

@@ -53,6 +53,12 @@ def _parser() -> argparse.ArgumentParser:
                           + ", ".join(dropin.names()))
 
     commands.add_parser("check", help="say whether jobs can run here, and how")
+    checkpoint = commands.add_parser("checkpoint", help="look at saved parameters")
+    looks = checkpoint.add_subparsers(dest="look", metavar="show", required=True)
+    show = looks.add_parser("show", help="print what is inside a checkpoint, and whether it is whole")
+    show.add_argument("directory", metavar="DIR", help="what was given to save()")
+    show.add_argument("--no-check", action="store_true", help="do not read the parts to compare their checksums")
+
     commands.add_parser("ps", help="show the jobs that run on this machine and what their ranks are doing")
     return parser
 
@@ -137,6 +143,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return _check()
     if options.command == "ps":
         return _ps()
+    if options.command == "checkpoint":
+        from . import checkpoint
+
+        return checkpoint.show(options.directory, not options.no_check)
     if not program or program == ["-m"]:
         parser.error(f"run: which program?  usage: {RUN_USAGE}")
     if options.lookalikes:

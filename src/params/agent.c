@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "params/clerk.h"
 #include "params/latch.h"
 
 #include <sched.h>
@@ -217,7 +218,7 @@ static int take_turn(gwi_agent *agent)
 
     if (err < 0)
         return err;
-    for (int s = 0; s < agent->params->n_seats; s++)
+    for (int s = 0; s < gwi_all_seats(agent->params); s++)
         look_at_seat(agent, s);
     err = take_orders(agent, &busy);
     int64_t began_ns = gwi_now_ns();
@@ -510,7 +511,7 @@ int gwi_agent_start(gw_params *params, gwi_technique technique)
     gwi_node_options options = {.geometry = &params->geometry,
                                 .node = f->place.node,
                                 .nodes = f->place.nodes,
-                                .workers = params->n_seats,
+                                .workers = gwi_all_seats(params),
                                 .channel = agent->channel,
                                 .technique = technique,
                                 .lane = params->lane,

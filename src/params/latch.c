@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "comm/wait.h"
+#include "params/clerk.h"
 
 #include <stdio.h>
 
@@ -21,6 +22,9 @@ static int holders(void *ctx, int *ret_ranks, int n_max)
     for (int s = 0; s < params->n_seats; s++)
         if (gwi_hand_holds(&params->seats[s].hand, lw->key) && n++ < n_max)
             ret_ranks[n - 1] = params->ranks[s / params->workers_each];
+    for (int p = 0; p < gwi_clerks(params); p++)
+        if (gwi_hand_holds(&params->seats[params->n_seats + p].hand, lw->key) && n++ < n_max)
+            ret_ranks[n - 1] = params->ranks[p];
     for (int c = 0; c < params->n_channels; c++)
         if (gwi_hand_holds(&params->agent_hands[c], lw->key) && n++ < n_max)
             ret_ranks[n - 1] = params->ranks[c];

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "params/agent.h"
+#include "params/clerk.h"
 #include "params/remote.h"
 #include "params/sample.h"
 
@@ -110,7 +111,7 @@ static size_t round_up(size_t n)
 
 static size_t hands_at(const gw_params *params)
 {
-    return sizeof(gwi_hall) + (size_t)params->n_seats * sizeof(gwi_seat);
+    return sizeof(gwi_hall) + (size_t)gwi_all_seats(params) * sizeof(gwi_seat);
 }
 
 static size_t slots_at(const gw_params *params)
@@ -125,8 +126,9 @@ static size_t trays_at(const gw_params *params)
 
 static size_t store_at(const gw_params *params)
 {
-    return has_agents(params) ? trays_at(params) + (size_t)params->n_seats * params->tray_bytes
-                              : slots_at(params);
+    return has_agents(params)
+               ? trays_at(params) + (size_t)gwi_all_seats(params) * params->tray_bytes
+               : slots_at(params);
 }
 
 static size_t vectors_bytes(const gw_params *params)
@@ -268,8 +270,10 @@ static int fill_memory(gw_params *params, gw_comm *comm)
     params->agent_hands = (gwi_hand *)(void *)(base + hands_at(params));
     params->slots = (gwi_slot *)(void *)(base + slots_at(params));
     params->trays = base + trays_at(params);
-    if (f->place.local_rank == 0)
+    if (f->place.local_rank == 0) {
+        gwi_clerk_seat_all(params);
         err = make_vectors(params, base + at, n_bytes);
+    }
     err = agree_on_result(comm, err);
     if (err == 0 && f->place.local_rank != 0)
         err = find_vectors(params, base + at, n_bytes);
@@ -340,6 +344,7 @@ static void free_params(gw_params *params)
 {
     gwi_fabric *f = params->world->fabric;
 
+    gwi_clerk_free(params);
     gwi_agent_stop(params->agent);
     give_lane_back(params);
     gwi_pages_stop(&params->pages);

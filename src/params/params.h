@@ -2,11 +2,11 @@
  *
  * The processes of a node share one segment:
  *
- *     hall | seats, one a worker | store (store.h)
+ *     hall | seats, one a worker, then one a process (clerk.h) | store (store.h)
  *
  * and with several nodes
  *
- *     hall | seats | agents' hands | slots, one a channel | trays, one a worker |
+ *     hall | seats | agents' hands | slots, one a channel | trays, one a seat |
  *     vectors (local.h)
  *
  * If a process dies here: the others' waits end with its name; the segment is freed when
@@ -75,9 +75,9 @@ struct gw_params {
     gwi_hall *hall;
     gwi_seat *seats;       /* [local rank * workers + number] */
     gwi_hand *agent_hands; /* by channel */
-    int n_seats;
-    int workers_each; /* per process */
-    int *ranks;       /* in the world, by local rank; owned */
+    int n_seats;           /* of workers; those of clerks follow */
+    int workers_each;      /* per process */
+    int *ranks;            /* in the world, by local rank; owned */
     gwi_store store;
     gwi_pages pages;
     /* several nodes only: the same and more, and the agents' slots and the workers' trays */
@@ -96,6 +96,8 @@ struct gw_params {
     gw_worker **workers;             /* by number; NULL: not yet, or closed again */
     int n_given;                     /* how many numbers are given away */
     uint64_t counted[GWI_N_COUNTED]; /* by workers that are closed; see worker.c */
+    gw_worker *clerk;                /* see clerk.h; owned; NULL: not needed yet */
+    int clerk_is_busy;
 };
 
 struct gw_worker {

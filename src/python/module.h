@@ -39,6 +39,7 @@ extern const gwi_part gwi_intake_part;
 extern const gwi_part gwi_world_part;
 extern const gwi_part gwi_comm_part;
 extern const gwi_part gwi_params_part;
+extern const gwi_part gwi_checkpoint_part;
 extern const gwi_part gwi_worker_part;
 extern const gwi_part gwi_launch_part;
 extern const gwi_part gwi_jobs_part;

@@ -594,6 +594,21 @@ static PyMethodDef parameters_methods[] = {
      "    print(kv.stats()[\"keys_pulled\"], \"keys were pulled\")\n"},
     {"enable_sampling", GWI_FUNCTION(gwi_py_enable_sampling), METH_VARARGS | METH_KEYWORDS,
      gwi_py_enable_sampling_doc},
+    {"save", GWI_FUNCTION(gwi_py_params_save), METH_VARARGS | METH_KEYWORDS,
+     "save($self, /, dir, meta={})\n--\n\n"
+     "Write all vectors into a directory, which all nodes share.\n\n"
+     "    kv.save(\"model\", {\"epoch\": 3, \"loss\": 0.25})\n\n"
+     "Collective: every process calls it with the same arguments.  The directory is made\n"
+     "if there is none; a checkpoint that is in it stays until the new one is complete\n"
+     "and on disk, whoever is killed when.  Workers may go on meanwhile: each vector is\n"
+     "saved as it was at one moment.  `meta` is a dict that JSON can hold, for load()."},
+    {"load", GWI_FUNCTION(gwi_py_params_load), METH_VARARGS | METH_KEYWORDS,
+     "load($self, /, dir)\n--\n\n"
+     "Set all vectors to those that were saved, and return the `meta` of save().\n\n"
+     "    epoch = kv.load(\"model\")[\"epoch\"]\n\n"
+     "Collective.  It may have been saved by any number of processes and nodes.  All files\n"
+     "are checked first: if one is damaged, missing, or of other parameters, the error\n"
+     "names it, and nothing has changed on any rank."},
     {"close", GWI_FUNCTION(parameters_close), METH_NOARGS,
      "close($self, /)\n--\n\n"
      "Collective: every process calls it, and the memory is given back.\n\n"

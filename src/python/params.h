@@ -49,6 +49,10 @@ int gwi_py_params_enter_here(gwi_py_params *self);
 
 int gwi_py_params_refuse_closed(gwi_py_params *self);
 
+/* checkpoint.c: the methods save(dir, meta={}) and load(dir). */
+PyObject *gwi_py_params_save(gwi_py_params *self, PyObject *args, PyObject *keywords);
+PyObject *gwi_py_params_load(gwi_py_params *self, PyObject *args, PyObject *keywords);
+
 /* worker.c: the next worker, and the end of one whose parameters end. */
 PyObject *gwi_py_worker_new(gwi_py_params *params);
 void gwi_py_worker_forget(gwi_py_worker *self);
