@@ -15,6 +15,7 @@
 #define GWI_PARAMS_PARAMS_H
 
 #include "base/pages.h"
+#include "base/trace.h"
 #include "base/wait.h"
 #include "comm/world.h"
 #include "params/node.h"
@@ -86,7 +87,8 @@ struct gw_params {
     gwi_slot *slots;      /* by channel */
     unsigned char *trays; /* by seat */
     size_t tray_bytes;
-    gwi_agent *agent; /* owned; NULL: this process has none */
+    gwi_agent *agent;          /* owned; NULL: this process has none */
+    struct gwi_inside *inside; /* owned: what is shown of it; NULL: not yet */
     /* under `lock` */
     pthread_mutex_t lock;
     gw_worker **workers;             /* by number; NULL: not yet, or closed again */
@@ -108,6 +110,7 @@ struct gw_worker {
     gwi_local local; /* with its own hand */
     gwi_tray tray;
     struct gwi_remote *remote;
+    gwi_track *track; /* for a trace; NULL: there is none */
 };
 
 /* The sum of a counter over this worker so far. */
