@@ -19,7 +19,7 @@ static char path[64];
 static int new_file(void **state)
 {
     (void)state;
-    snprintf(path, sizeof path, "/tmp/godwit-trace-XXXXXX");
+    snprintf(path, sizeof path, "/tmp/gw-trace-XXXXXX");
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);

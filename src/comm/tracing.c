@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,8 +31,13 @@ int gwi_tracing_check(void)
 {
     const char *path = wanted(), *slash = path == NULL ? NULL : strrchr(path, '/');
     char dir[4096] = ".";
+    struct stat st;
 
-    if (path == NULL || access(path, W_OK) == 0)
+    if (path == NULL)
+        return 0;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        errno = EISDIR;
+    else if (access(path, W_OK) == 0)
         return 0;
     if (slash != NULL)
         snprintf(dir, sizeof dir, "%.*s", slash == path ? 1 : (int)(slash - path), path);
@@ -97,7 +103,9 @@ static void describe(const gw_world *world, gwi_trace_out *out)
     gwi_trace_printf(out, ",\"ranks\":%d,\"nodes\":%d,\"fabric\":\"%s\",\"host\":", place->size,
                      place->nodes, world->fabric->ops->name);
     gwi_trace_text(out, host);
-    gwi_trace_printf(out, ",\"unix_s\":%lld,\"monotonic_us\":", (long long)now.tv_sec);
+    gwi_trace_printf(out, ",\"unix_us\":");
+    gwi_trace_us(out, (int64_t)now.tv_sec * GWI_SECOND + now.tv_nsec);
+    gwi_trace_printf(out, ",\"monotonic_us\":");
     gwi_trace_us(out, gwi_now_ns());
 }
 

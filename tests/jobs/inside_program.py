@@ -25,7 +25,7 @@ me = godwit.init()
 
 def batch(clock, number, random):
     """Mostly a window of our own that goes round, some keys that all share; and at the end a few from anywhere."""
-    at = (me.node / me.nodes + clock / 1500) * KEYS
+    at = (me.node / me.nodes + clock / 1000) * KEYS
     near = at + random.normal(0, KEYS / (8 * me.nodes), BATCH - FAR - 50)
     hot = random.integers(0, max(KEYS // 100, 1), 50)
     far = random.integers(0, KEYS, FAR)
@@ -47,7 +47,7 @@ def work(kv, number, end):
         keys = coming.pop(clock)
         worker.pull(keys, values)
         worker.push(keys, np.full_like(values, 0.01))
-        time.sleep(0.0005)
+        time.sleep(0.002)
         worker.advance_clock()
         clock += 1
         if clock % 400 == 0:
