@@ -93,7 +93,7 @@ class Chart:
         return LEFT + (time - self.start) / (self.end - self.start) * (self.width - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        return self.height - BOTTOM - value / self.top * (self.height - TOP - BOTTOM)
+        return self.height - BOTTOM - min(value / self.top, 1.0) * (self.height - TOP - BOTTOM)
 
     def axes(self) -> None:
         right, bottom = self.width - RIGHT, self.height - BOTTOM
@@ -101,11 +101,11 @@ class Chart:
             y = self.y(value)
             self.parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
                               f'<text class="tick" x="{LEFT - 7}" y="{y + 3.5:.1f}" text-anchor="end">'
-                              f'{html.escape(tick_text(self.text(value)))}</text>')
+                              f'{html.escape(tick_text(self.text(value))) if value else 0}</text>')
         self.time_axis(bottom)
 
     def time_axis(self, bottom: float) -> None:
-        ticks = time_steps(self.start, self.end, 8 if self.width > 700 else 5)
+        ticks = time_steps(self.start, self.end, 8 if self.width > 700 else 6)
         step = ticks[1] - ticks[0] if len(ticks) > 1 else 0
         for time in ticks:
             x = self.x(time)
@@ -119,7 +119,7 @@ class Chart:
         hover |= {"x0": LEFT, "x1": self.width - RIGHT, "y0": TOP, "y1": self.height - BOTTOM}
         self.parts.append(f'<line class="pointer" y1="{TOP}" y2="{self.height - BOTTOM}"/></svg>')
         return (f'<div class="plot">{"".join(self.parts)}'
-                f'<script type="application/json">{json.dumps(hover).replace("</", "<" + chr(92) + "/")}</script></div>')
+                f'<script type="application/json">{json.dumps(hover).replace("<", chr(92) + "u003c")}</script></div>')
 
 
 def legend(series: Sequence[Series]) -> str:

@@ -27,7 +27,8 @@ p { margin: 3px 0 10px; color: var(--soft); }
   white-space: nowrap; }
 .tile span { color: var(--soft); font-size: 12.5px; }
 .cards { display: grid; grid-template-columns: 1fr 1fr; gap: 14px; }
-@media (max-width: 820px) { .cards { grid-template-columns: 1fr; } }
+@media (max-width: 820px) { .cards { grid-template-columns: minmax(0, 1fr); } .wide .plot { overflow-x: auto; }
+  .wide .chart { min-width: 760px; } }
 .card { padding: 14px 16px 10px; min-width: 0; }
 .card.wide { grid-column: 1 / -1; }
 .card p { font-size: 12.5px; }

@@ -115,8 +115,10 @@ class Section:
         if not clocks:
             return []
         lines = [Series(name, node_colour(i, len(clocks)), values) for i, (name, values) in enumerate(clocks.items())]
-        chart = charts.lines(self.times, self.span, lines, numbers.count, "clocks of workers", width=1100, height=190)
-        return [page.card("Clocks", "Of each worker.", chart, wide=True)]
+        wide = len(self.nodes) > 1  # else there is room beside another chart
+        chart = charts.lines(self.times, self.span, lines, numbers.count, "clocks of workers",
+                             width=1100 if wide else 540, height=190 if wide else 200)
+        return [page.card("Clocks", "Of each worker.", chart, wide=wide)]
 
     def body(self, number: int, of: int) -> str:
         title = "Parameters" if of == 1 else f"Parameters {number}"
