@@ -77,6 +77,10 @@ typedef struct gw_option_info {
  * past the last one. */
 GW_API int gw_option_get(int index, gw_option_info *ret_info);
 
+/* Why the trace that GODWIT_TRACE asked for is not whole, for example because the disk was full;
+ * "" if nothing is known.  Borrowed, until the next job is joined. */
+GW_API const char *gw_trace_problem(void);
+
 /* A function that long waits call about every 100 ms, to find out whether the
  * caller still wants to wait.  If it returns something else than 0 the wait
  * ends with GW_EINTR.  The Python module uses it for Ctrl-C.  NULL: none. */

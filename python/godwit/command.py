@@ -28,6 +28,13 @@ def _whole_number(text: str) -> int:
 _whole_number.__name__ = "whole number"  # argparse names it in its messages
 
 
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0.05 <= number <= 3600:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds from 0.05 to 3600")
+    return number
+
+
 def _lookalikes(text: str) -> list[str]:
     chosen = [name.strip() for name in text.split(",")]
     for name in chosen:
@@ -60,6 +67,17 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--no-check", action="store_true", help="do not read the parts to compare their checksums")
 
     commands.add_parser("ps", help="show the jobs that run on this machine and what their ranks are doing")
+
+    top = commands.add_parser("top", help="show where the keys of running jobs are, live")
+    top.add_argument("job", nargs="?", default="", help="only jobs whose name contains this")
+    top.add_argument("--once", action="store_true",
+                     help="print one table, of half a second, and end; so does an output that is no terminal")
+    top.add_argument("--interval", type=_seconds, default=1.0, metavar="SECONDS", help="between two looks (1)")
+
+    report = commands.add_parser("report", help="make a page with charts from a trace (GODWIT_TRACE=file)")
+    report.add_argument("trace", nargs="+", help="a trace; of a job on several machines, those of all (FILE.rank-N "
+                                                 "beside FILE are found)")
+    report.add_argument("-o", "--output", metavar="FILE", help="the page; else TRACE.html")
     return parser
 
 
@@ -147,6 +165,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         from . import checkpoint
 
         return checkpoint.show(options.directory, not options.no_check)
+    if options.command == "top":
+        from .inside import top
+
+        return top.main(options.job, options.once, options.interval)
+    if options.command == "report":
+        from .inside import report
+
+        return report.main(options.trace, options.output)
     if not program or program == ["-m"]:
         parser.error(f"run: which program?  usage: {RUN_USAGE}")
     if options.lookalikes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import warnings
 from typing import Any, Optional, Union
 
 from . import _native
@@ -124,6 +125,9 @@ def close() -> None:
     """
     if _world is not None:
         _world.close()
+        problem = _native.trace_problem()
+        if problem:
+            warnings.warn(problem, RuntimeWarning, stacklevel=2)
 
 
 finalize = close

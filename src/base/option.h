@@ -19,7 +19,8 @@
     X(SIZE,      INT,     1,  4096,    NULL,   "how many processes the job has")                            \
     X(NODE_SIZE, INT,     1,  4096,    NULL,   "cut the machine into virtual nodes of so many processes")   \
     X(TIMEOUT,   SECONDS, 0,  0,       "300",  "seconds that a wait may last before it fails with a reason")   \
-    X(PLUGINS,   TEXT,    0,  0,       NULL,   "directory of the plugins for MPI; else beside the library")
+    X(PLUGINS,   TEXT,    0,  0,       NULL,   "directory of the plugins for MPI; else beside the library") \
+    X(TRACE,     TEXT,    0,  0,       NULL,   "file to write a trace of the job to, for Perfetto and godwit report")
 /* clang-format on */
 
 #define GWI_OPTION_ID(id, type, low, high, value, help) GWI_OPTION_##id,

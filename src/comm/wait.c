@@ -56,6 +56,8 @@ int gwi_wait_pause(gwi_wait *w)
             w->patience.waiter.polls = w->polls;
         }
         w->begun = 1;
+        if (w->began_ns == 0)
+            w->began_ns = gwi_trace_began();
     }
     int err = gwi_patience_pause(&w->patience);
     return err < 0 ? explain(w, err) : err;
@@ -75,6 +77,8 @@ void gwi_wait_end(gwi_wait *w)
         gwi_patience_end(&w->patience);
         gwi_ledger_waited(w->world->fabric->entry);
     }
+    if (gwi_unlikely(w->began_ns != 0))
+        gwi_track_waited(w->track != NULL ? w->track : gwi_track_of_thread(), w->call, w->began_ns);
 }
 
 int gwi_check_fates(const gw_world *world, const int *ranks, int n, const char *call)

@@ -10,6 +10,7 @@
 #ifndef GWI_COMM_WAIT_H
 #define GWI_COMM_WAIT_H
 
+#include "base/trace.h"
 #include "fabric/fabric.h"
 
 #include <godwit/world.h>
@@ -27,8 +28,10 @@ typedef struct gwi_wait {
     int polls;      /* with a bell: nobody rings it, so look again and again */
     int peer;       /* whom it waits for, if `missing` is NULL */
     gwi_missing *missing;
-    void *ctx; /* of `missing` */
-    int begun; /* private, as the rest */
+    void *ctx;        /* of `missing` */
+    gwi_track *track; /* whose wait it is in a trace; NULL: the thread's */
+    int64_t began_ns; /* for the trace; 0: with the first pause, or there is none */
+    int begun;        /* private, as the rest */
     gwi_patience patience;
 } gwi_wait;
 

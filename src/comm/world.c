@@ -16,6 +16,7 @@
 #include "base/thread.h"
 #include "comm/group.h"
 #include "comm/mail.h"
+#include "comm/tracing.h"
 #include "comm/wait.h"
 #include "comm/world.h"
 #include "fabric/ranks.h"
@@ -101,6 +102,16 @@ static void where(void *ctx, char *text, size_t room)
         hook(atomic_load(&world->caller), text, room);
 }
 
+int gwi_world_need_witness(gw_world *world)
+{
+    int err = world->has_witness
+                  ? 0
+                  : gwi_witness_start(&world->witness, world->fabric->entry, where, world);
+
+    world->has_witness = err == 0;
+    return err;
+}
+
 int gw_world_join(const gw_world_options *opt, gw_world **ret_world)
 {
     int err;
@@ -109,6 +120,8 @@ int gw_world_join(const gw_world_options *opt, gw_world **ret_world)
     if (world == NULL)
         return gwi_fail(GW_ENOMEM, "joining a job");
     err = gwi_job_find(opt, &world->job);
+    if (err == 0)
+        err = gwi_tracing_check();
     if (err < 0)
         goto free_world;
     world->peers = calloc((size_t)world->job.size, sizeof *world->peers);
@@ -125,16 +138,16 @@ int gw_world_join(const gw_world_options *opt, gw_world **ret_world)
     err = gwi_mail_new(world, &world->mail);
     if (err < 0)
         goto leave;
-    if (gwi_where_hook() != NULL) {
-        err = gwi_witness_start(&world->witness, world->fabric->entry, where, world);
-        if (err < 0)
-            goto free_mail;
-        world->has_witness = 1;
-    }
+    err = gwi_tracing_begin(world);
+    if (err == 0 && gwi_where_hook() != NULL)
+        err = gwi_world_need_witness(world);
+    if (err < 0)
+        goto free_mail;
     *ret_world = world;
     return 0;
 
 free_mail:
+    gwi_tracing_end(world);
     gwi_mail_free(world->mail);
 leave:
     world->fabric->ops->leave(world->fabric);
@@ -152,6 +165,7 @@ void gw_world_close(gw_world *world)
         return;
     if (world->has_witness)
         gwi_witness_stop(&world->witness);
+    gwi_tracing_end(world);
     gwi_comm_free_world(world);
     gwi_mail_free(world->mail);
     world->fabric->ops->leave(world->fabric);

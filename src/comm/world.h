@@ -37,6 +37,7 @@ struct gw_world {
     _Atomic unsigned long caller;
     gwi_witness witness;
     int has_witness;
+    int traces; /* set at joining */
 };
 
 /* A call begins: this is the process that joined, nobody has died, and the ledger
@@ -44,5 +45,9 @@ struct gw_world {
  * that gives back `err`. */
 int gwi_world_begin(gw_world *world, gwi_op op, int peer);
 int gwi_world_end(gw_world *world, int err);
+
+/* See that this process has a witness; of the program's lines it knows nothing if nobody tells.
+ * For who is about to give it figures; one thread at a time. */
+int gwi_world_need_witness(gw_world *world);
 
 #endif

@@ -32,6 +32,54 @@ static void answer(gwi_witness *w, uint32_t asked)
     atomic_store_explicit(&e->answered, asked, memory_order_release);
 }
 
+/* The figures of now. */
+static void fill_board(gwi_witness *w, uint32_t asked)
+{
+    uint64_t figures[GWI_N_FIGURES];
+
+    pthread_mutex_lock(&w->lock);
+    for (int i = 0; i < GWI_N_PANELS; i++)
+        if (w->panels[i].figures != NULL) {
+            w->panels[i].figures(w->panels[i].ctx, figures);
+            gwi_panel_write(&w->entry->board.panels[i], figures);
+        }
+    pthread_mutex_unlock(&w->lock);
+    atomic_store_explicit(&w->entry->board.answered, asked, memory_order_release);
+}
+
+void gwi_witness_add(gwi_witness *w, gwi_figures *figures, void *ctx)
+{
+    int i = 0;
+
+    pthread_mutex_lock(&w->lock);
+    while (i < GWI_N_PANELS && w->panels[i].figures != NULL)
+        i++;
+    if (i < GWI_N_PANELS) {
+        w->panels[i].figures = figures;
+        w->panels[i].ctx = ctx;
+    } else {
+        atomic_fetch_add(&w->entry->board.left_out, 1);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+void gwi_witness_remove(gwi_witness *w, gwi_figures *figures, void *ctx)
+{
+    static const uint64_t nothing[GWI_N_FIGURES];
+    int i = 0;
+
+    pthread_mutex_lock(&w->lock);
+    while (i < GWI_N_PANELS && (w->panels[i].figures != figures || w->panels[i].ctx != ctx))
+        i++;
+    if (i < GWI_N_PANELS) {
+        w->panels[i].figures = NULL;
+        gwi_panel_write(&w->entry->board.panels[i], nothing);
+    } else {
+        atomic_fetch_sub(&w->entry->board.left_out, 1);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
 static void *witness_main(void *arg)
 {
     gwi_witness *w = arg;
@@ -39,6 +87,9 @@ static void *witness_main(void *arg)
 
     while (!atomic_load(&w->stop)) {
         uint32_t seen = atomic_load(&e->bell.rung);
+        uint32_t wanted = atomic_load(&e->board.asked);
+        if (wanted != atomic_load_explicit(&e->board.answered, memory_order_relaxed))
+            fill_board(w, wanted);
         uint32_t asked = atomic_load(&e->asked);
         if (asked != atomic_load_explicit(&e->answered, memory_order_relaxed))
             answer(w, asked);
@@ -53,6 +104,8 @@ int gwi_witness_start(gwi_witness *w, gwi_entry *entry, gwi_where *where, void *
     w->entry = entry;
     w->where = where;
     w->ctx = ctx;
+    pthread_mutex_init(&w->lock, NULL);
+    memset(w->panels, 0, sizeof w->panels);
     atomic_store(&w->stop, 0);
     int err = gwi_thread_start("godwit-witness", witness_main, w, &w->thread);
     if (err == 0)
@@ -66,6 +119,7 @@ void gwi_witness_stop(gwi_witness *w)
     atomic_store(&w->stop, 1);
     gwi_bell_ring_sleepers(&w->entry->bell);
     gwi_thread_join(w->thread);
+    pthread_mutex_destroy(&w->lock);
 }
 
 /* asking */

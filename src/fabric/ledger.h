@@ -15,6 +15,7 @@
 #include "base/platform.h"
 #include "base/thread.h"
 #include "base/wait.h"
+#include "fabric/board.h"
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -71,9 +72,10 @@ typedef struct gwi_entry {
     _Atomic uint32_t has_witness;
     _Alignas(GWI_LINE) _Atomic uint64_t
         where[GWI_WHERE_BYTES / 8]; /* text, such as "train.py:12 in main" */
+    gwi_board board;
 } gwi_entry;
 
-_Static_assert(sizeof(gwi_entry) == 2 * GWI_LINE + GWI_WHERE_BYTES,
+_Static_assert(sizeof(gwi_entry) == 2 * GWI_LINE + GWI_WHERE_BYTES + sizeof(gwi_board),
                "entries are shared between processes");
 
 /* A new entry, in memory that is zero. */
@@ -112,16 +114,30 @@ static inline void gwi_ledger_waited(gwi_entry *e)
  * asks and fills a text of at most GWI_WHERE_BYTES. */
 typedef void gwi_where(void *ctx, char *text, size_t room);
 
+/* Gives the figures of a panel; also called in the witness's thread. */
+typedef void gwi_figures(void *ctx, uint64_t *ret_figures);
+
 typedef struct gwi_witness {
     gwi_entry *entry; /* borrowed */
     gwi_where *where;
     void *ctx;
     _Atomic int stop;
     gwi_thread thread;
+    /* under `lock`, which is held while figures are gathered; by panel */
+    pthread_mutex_t lock;
+    struct {
+        gwi_figures *figures;
+        void *ctx;
+    } panels[GWI_N_PANELS];
 } gwi_witness;
 
 int gwi_witness_start(gwi_witness *w, gwi_entry *entry, gwi_where *where, void *ctx);
 void gwi_witness_stop(gwi_witness *w); /* joins the thread */
+
+/* Give something a panel on the board, and take it off again.  Without a free one it is counted
+ * as left out. */
+void gwi_witness_add(gwi_witness *w, gwi_figures *figures, void *ctx);
+void gwi_witness_remove(gwi_witness *w, gwi_figures *figures, void *ctx);
 
 /* One rank, as a row of the table. */
 typedef struct gwi_ledger_row {

@@ -135,7 +135,87 @@ static void a_witness_that_cannot_answer_is_not_waited_for_long(void **state)
     gwi_witness_stop(&witness);
 }
 
-GWI_TESTS(cmocka_unit_test(an_entry_tells_the_call_a_rank_is_in_or_was_in_last),
+/* the board */
+
+static void give_figures(void *ctx, uint64_t *ret_figures)
+{
+    uint64_t *n = ctx;
+
+    for (int i = 0; i < GWI_N_FIGURES; i++)
+        ret_figures[i] = *n;
+    ++*n;
+}
+
+static void ask_for_figures(gwi_entry *entry)
+{
+    uint32_t asked = atomic_fetch_add(&entry->board.asked, 1) + 1;
+
+    gwi_bell_ring_sleepers(&entry->bell);
+    for (int i = 0; i < 5000 && atomic_load(&entry->board.answered) != asked; i++)
+        gwi_nap_ns(GWI_MS);
+    assert_int_equal(atomic_load(&entry->board.answered), asked);
+}
+
+static void figures_are_gathered_when_somebody_asks(void **state)
+{
+    (void)state;
+    gwi_entry entry = {0};
+    gwi_witness witness;
+    uint64_t first = 10, second = 20, f[GWI_N_FIGURES];
+    int lines = 0;
+
+    gwi_ledger_init(&entry);
+    assert_int_equal(gwi_witness_start(&witness, &entry, tell, &lines), 0);
+    gwi_witness_add(&witness, give_figures, &first);
+    gwi_witness_add(&witness, give_figures, &second);
+    assert_int_equal(gwi_panel_read(&entry.board.panels[0], f), 0); /* nobody has asked */
+    ask_for_figures(&entry);
+    ask_for_figures(&entry);
+    assert_int_equal(gwi_panel_read(&entry.board.panels[0], f), 1);
+    assert_int_equal(f[GWI_FIGURE_opening], 11);
+    assert_int_equal(gwi_panel_read(&entry.board.panels[1], f), 1);
+    assert_int_equal(f[GWI_N_FIGURES - 1], 21);
+    gwi_witness_remove(&witness, give_figures, &first);
+    assert_int_equal(gwi_panel_read(&entry.board.panels[0], f), 0);
+    ask_for_figures(&entry);
+    assert_int_equal(first, 12); /* nobody asks it any more */
+    assert_int_equal(second, 23);
+    assert_int_equal(lines, 0); /* nor for the line, which may need Python */
+    gwi_witness_stop(&witness);
+}
+
+static void more_than_the_board_holds_is_counted(void **state)
+{
+    (void)state;
+    gwi_entry entry = {0};
+    gwi_witness witness = {.entry = &entry, .lock = PTHREAD_MUTEX_INITIALIZER};
+    uint64_t n[GWI_N_PANELS + 2] = {0};
+
+    for (int i = 0; i < GWI_N_PANELS + 2; i++)
+        gwi_witness_add(&witness, give_figures, &n[i]);
+    assert_int_equal(atomic_load(&entry.board.left_out), 2);
+    gwi_witness_remove(&witness, give_figures, &n[GWI_N_PANELS]);
+    assert_int_equal(atomic_load(&entry.board.left_out), 1);
+    gwi_witness_remove(&witness, give_figures, &n[0]);
+    assert_int_equal(atomic_load(&entry.board.left_out), 1);
+}
+
+static void a_panel_whose_writer_was_killed_is_not_read(void **state)
+{
+    (void)state;
+    gwi_panel panel = {0};
+    uint64_t f[GWI_N_FIGURES] = {1};
+
+    gwi_panel_write(&panel, f);
+    assert_int_equal(gwi_panel_read(&panel, f), 1);
+    atomic_fetch_add(&panel.version, 1);
+    assert_int_equal(gwi_panel_read(&panel, f), 0);
+}
+
+GWI_TESTS(cmocka_unit_test(figures_are_gathered_when_somebody_asks),
+          cmocka_unit_test(more_than_the_board_holds_is_counted),
+          cmocka_unit_test(a_panel_whose_writer_was_killed_is_not_read),
+          cmocka_unit_test(an_entry_tells_the_call_a_rank_is_in_or_was_in_last),
           cmocka_unit_test(a_rank_elsewhere_has_a_row_too),
           cmocka_unit_test(a_witness_answers_every_question_anew),
           cmocka_unit_test(several_may_ask_at_once),

@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "params/clerk.h"
 #include "params/latch.h"
+#include "params/turns.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -42,6 +43,7 @@ struct gwi_agent {
     int64_t counts_since_ns;
     uint64_t finished;       /* by the state machine, of which workers were told */
     int has_news;            /* for workers, of other kinds */
+    gwi_turns *turns;        /* for a trace; NULL: there is none */
     _Atomic int64_t watches; /* as the node says; read by its thread */
     /* by who has the lock, read by anyone */
     _Atomic int err;
@@ -229,6 +231,8 @@ static int take_turn(gwi_agent *agent)
         gwi_node_rest(agent->node, ended_ns + (rest < MOST_REST_NS ? rest : MOST_REST_NS));
     }
     busy |= err > 0;
+    if (gwi_unlikely(agent->turns != NULL))
+        gwi_turns_add(agent->turns, gwi_node_count(agent->node), began_ns, busy);
     end_syncs(agent);
     tell_workers(agent);
     if (err >= 0 && gwi_node_local(agent->node)->err < 0)
@@ -522,6 +526,7 @@ int gwi_agent_start(gw_params *params, gwi_technique technique)
     err = gwi_node_new(&options, &agent->node);
     if (err < 0)
         goto free_agent;
+    agent->turns = gwi_turns_open(params->opening);
     err = gwi_thread_start("gw-agent", run, agent, &agent->thread);
     if (err < 0)
         goto free_agent;
@@ -529,6 +534,7 @@ int gwi_agent_start(gw_params *params, gwi_technique technique)
     return 0;
 
 free_agent:
+    gwi_turns_close(agent->turns);
     pthread_mutex_destroy(&agent->lock);
     gwi_attendance_fini(&agent->attendance);
     gwi_node_free(agent->node);
@@ -553,6 +559,7 @@ void gwi_agent_stop(gwi_agent *agent)
         free(agent->syncs);
         agent->syncs = next;
     }
+    gwi_turns_close(agent->turns);
     pthread_mutex_destroy(&agent->lock);
     gwi_attendance_fini(&agent->attendance);
     gwi_node_free(agent->node);

@@ -215,6 +215,7 @@ struct gwi_node {
     uint64_t n_finished; /* operations whose `done` was set */
     int err;             /* the first failure */
     gwi_node_stats stats;
+    uint64_t owned_before; /* what `stats` counts */
 };
 
 static inline int gwi_home(const gwi_node *node, int64_t key)

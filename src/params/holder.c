@@ -74,6 +74,7 @@ static void drop(gwi_node *node, gwi_item *item)
     item->last_word = (gwi_told){values, change, item->term, item->seq};
     node->n_last_words++;
     node->n_replicas--;
+    node->stats.dropped++;
     note.flags |= change == GWI_ADD ? GWI_NOTE_ADDS : change == GWI_ASSIGN ? GWI_NOTE_ASSIGNS : 0;
     gwi_request(node, &note, values, change == GWI_NO_CHANGE ? 0 : n_bytes);
 }
@@ -128,6 +129,7 @@ static void begin_replica(gwi_node *node, gwi_item *item, uint64_t stamp,
     item->seq = 0;
     gwi_local_copy(&node->local, item->key, value);
     node->n_replicas++;
+    node->stats.copied++;
     gwi_line_move(node, item);
     gwi_reconsider(node, item);
 }

@@ -86,6 +86,8 @@ int gwi_node_new(const gwi_node_options *opt, gwi_node **ret_node)
         gwi_node_free(node);
         return err;
     }
+    node->owned_before = (uint64_t)gwi_spread_n_home(&node->local.spread, node->channel,
+                                                     node->geometry->n_keys);
     *ret_node = node;
     return 0;
 }
@@ -605,11 +607,14 @@ const gwi_node_stats *gwi_node_count(gwi_node *node)
 {
     node->stats.items = node->items.count;
     node->stats.replicas = node->n_replicas;
+    node->stats.owned = node->owned_before + node->stats.moves -
+                        node->stats.notes[GWI_NOTE_TRANSFER];
     return &node->stats;
 }
 
 void gwi_node_count_anew(gwi_node *node)
 {
+    node->owned_before = gwi_node_count(node)->owned;
     node->stats = (gwi_node_stats){0};
 }
 

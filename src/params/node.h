@@ -143,6 +143,8 @@ int gwi_node_is_idle(const gwi_node *node);
     X(hops, "times that a request was passed on")    \
     X(requests, "requests that arrived at an owner") \
     X(moves, "keys that came here to stay")          \
+    X(copied, "replicas that began here")            \
+    X(dropped, "replicas that ended here")           \
     X(grants, "replicas given to other nodes")       \
     X(tells, "changes of replicas sent to owners")   \
     X(refreshes, "news sent to replicas")            \
@@ -153,6 +155,7 @@ typedef struct gwi_node_stats {
     GWI_NODE_STATS(GWI_NODE_STAT)
 #undef GWI_NODE_STAT
     uint64_t replicas; /* here now */
+    uint64_t owned;    /* the same of keys */
     uint64_t items;    /* keys of which more is remembered than their word */
     /* sent, by kind: notes and their bytes */
     uint64_t notes[GWI_N_NOTES], note_bytes[GWI_N_NOTES];

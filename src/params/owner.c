@@ -498,6 +498,7 @@ static void hand_over(gwi_node *node, gwi_item *item, int to, uint32_t tenure)
     int n = list_holders(item, &note, list);
     if (keeps) {
         node->n_replicas++;
+        node->stats.copied++;
         item->term = ++node->terms;
         item->seq = 0;
         list[n++] = (gwi_note_holder){node->id, item->term, 0, 1};
@@ -628,6 +629,7 @@ void gwi_take_transfer(gwi_node *node, const gwi_note *note, const unsigned char
         gwi_local_take_untold(&node->local, item->key, node->scratch);
     changed |= gwi_local_own(&node->local, item->key, value, n_granted(item) > 0 && !GWI_MUTANT(3));
     node->n_replicas -= state == GWI_REPLICA;
+    node->stats.dropped += state == GWI_REPLICA;
     item->stamp = note->number;
     item->tenure = note->seq;
     gwi_end_asking(node, item);

@@ -4,6 +4,7 @@
 #include "base/thread.h"
 #include "params/agent.h"
 #include "params/clerk.h"
+#include "params/inside.h"
 #include "params/remote.h"
 #include "params/sample.h"
 
@@ -163,7 +164,7 @@ static void count_channels(gw_params *params)
                                    params->n_channels > 0 ? params->n_channels : 1);
 }
 
-/* A lane that no rank uses, and a number that none has used. */
+/* A lane that no rank uses. */
 static int take_lane(gw_params *params, const struct card *card)
 {
     gw_world *world = params->world;
@@ -176,8 +177,6 @@ static int take_lane(gw_params *params, const struct card *card)
                         "%d parameters are open, and with several nodes that is all; close some",
                         GWI_N_LANES - GWI_LANE_PARAMS);
     params->lane = lane;
-    params->opening = (uint64_t)card->openings + 1;
-    atomic_store(&world->params_openings, card->openings + 1);
     atomic_fetch_or(&world->params_lanes, (int64_t)1 << lane);
     return 0;
 }
@@ -305,6 +304,8 @@ static int open_on(gw_params *params, const gw_params_options *opt, gw_comm *com
     if (err < 0)
         goto fini_geometry;
 
+    params->opening = (uint64_t)card.openings + 1;
+    atomic_store(&params->world->params_openings, card.openings + 1);
     if (has_agents(params) && (err = take_lane(params, &card)) < 0)
         goto fini_geometry;
     params->workers_each = opt->workers;
@@ -345,6 +346,7 @@ static void free_params(gw_params *params)
     gwi_fabric *f = params->world->fabric;
 
     gwi_clerk_free(params);
+    gwi_inside_close(params);
     gwi_agent_stop(params->agent);
     give_lane_back(params);
     gwi_pages_stop(&params->pages);
@@ -376,7 +378,10 @@ int gw_params_open(gw_world *world, const gw_params_options *opt, gw_params **re
         return err;
     }
     pthread_mutex_init(&params->lock, NULL);
-    err = agree_on_result(comm, gwi_agent_start(params, (gwi_technique)opt->technique));
+    err = gwi_agent_start(params, (gwi_technique)opt->technique);
+    if (err == 0)
+        err = gwi_inside_open(params);
+    err = agree_on_result(comm, err);
     if (err < 0) {
         free_params(params);
         return err;
@@ -429,6 +434,7 @@ void gw_params_abandon(gw_params *params)
         if (params->workers[i] != NULL) {
             gwi_remote_close(params->workers[i]);
             gwi_sampler_free(params->workers[i]);
+            gwi_track_close(params->workers[i]->track);
             free(params->workers[i]);
         }
     free_params(params);

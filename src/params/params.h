@@ -15,6 +15,7 @@
 #define GWI_PARAMS_PARAMS_H
 
 #include "base/pages.h"
+#include "base/trace.h"
 #include "base/wait.h"
 #include "comm/world.h"
 #include "params/node.h"
@@ -91,6 +92,8 @@ struct gw_params {
     gwi_agent *agent; /* owned; NULL: this process has none */
     /* set once, by who enables sampling, when it is complete; NULL: not yet (sampling.h) */
     _Atomic(gwi_sampling *) sampling; /* owned */
+    gwi_agent *agent;          /* owned; NULL: this process has none */
+    struct gwi_inside *inside; /* owned: what is shown of it; NULL: not yet */
     /* under `lock` */
     pthread_mutex_t lock;
     gw_worker **workers;             /* by number; NULL: not yet, or closed again */
@@ -116,6 +119,7 @@ struct gw_worker {
     struct gwi_remote *remote;
     /* by its thread; NULL: it has prepared no sample yet; see sample.h */
     gwi_sampler *sampler;
+    gwi_track *track; /* for a trace; NULL: there is none */
 };
 
 /* The sum of a counter over this worker so far. */

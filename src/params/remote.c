@@ -199,7 +199,8 @@ static int wait_until(gw_worker *worker, int (*is_over)(gw_worker *, void *), vo
                      .lane = GWI_LANE_MAIL,
                      .bell = &params->hall->bell,
                      .missing = agents_missing,
-                     .ctx = worker};
+                     .ctx = worker,
+                     .track = worker->track};
     int err = 0, over = 0;
 
     if (is_over(worker, ctx))
@@ -207,6 +208,7 @@ static int wait_until(gw_worker *worker, int (*is_over)(gw_worker *, void *), vo
     err = gwi_world_begin(params->world, GWI_OP_PARAMS, -1);
     if (err < 0)
         return err;
+    wait.began_ns = gwi_trace_began();
     gwi_before_wait();
     if (params->agent != NULL)
         over = gwi_agent_attend(params->agent, asks_is_over,
@@ -432,8 +434,11 @@ static int begin_at_once(const struct access *a, gwi_part *parts, size_t n)
     int err = a->asynchronous ? make_busy(worker->remote, p) : 0;
     if (err < 0)
         return withdraw(p, err);
-    return gwi_agent_access(worker->params->agent, gwi_access_of(a->kind), parts, n, a->lent,
-                            p->done, !a->asynchronous);
+    int64_t began_ns = a->asynchronous ? 0 : gwi_trace_began();
+    err = gwi_agent_access(worker->params->agent, gwi_access_of(a->kind), parts, n, a->lent,
+                           p->done, !a->asynchronous);
+    gwi_track_waited(worker->track, end_of(a->kind), began_ns);
+    return err;
 }
 
 /* One order of as many of the parts as fit into half a tray; all are of one channel. */

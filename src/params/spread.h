@@ -63,6 +63,14 @@ static inline size_t gwi_spread_n_places(const gwi_spread *s, int64_t n_keys)
     return (size_t)(n_keys / s->nodes / s->channels + 1);
 }
 
+/* How many keys are at home here, in a channel. */
+static inline int64_t gwi_spread_n_home(const gwi_spread *s, int channel, int64_t n_keys)
+{
+    int64_t turns = (n_keys - s->node + s->nodes - 1) / s->nodes;
+
+    return (turns - channel + s->channels - 1) / s->channels;
+}
+
 /* The how-manieth of its channel, whatever its home; and the reverse. */
 static inline int64_t gwi_spread_index(const gwi_spread *s, int64_t key)
 {

@@ -37,5 +37,24 @@ static void an_index_in_a_channel_tells_the_key(void **state)
         }
 }
 
+static void the_keys_at_home_are_counted(void **state)
+{
+    (void)state;
+    for (int64_t n_keys = 1; n_keys < 40; n_keys++)
+        for (int nodes = 1; nodes <= 9; nodes++)
+            for (int channels = 1; channels <= 5; channels++) {
+                int64_t counted[9][5] = {{0}};
+                gwi_spread s = gwi_spread_of(0, nodes, channels);
+                for (int64_t key = 0; key < n_keys; key++)
+                    counted[gwi_spread_home(&s, key)][gwi_spread_channel(&s, key)]++;
+                for (int node = 0; node < nodes; node++)
+                    for (int c = 0; c < channels; c++) {
+                        s = gwi_spread_of(node, nodes, channels);
+                        assert_int_equal(gwi_spread_n_home(&s, c, n_keys), counted[node][c]);
+                    }
+            }
+}
+
 GWI_TESTS(cmocka_unit_test(places_of_a_home_and_channel_are_counted_up),
+          cmocka_unit_test(the_keys_at_home_are_counted),
           cmocka_unit_test(an_index_in_a_channel_tells_the_key))

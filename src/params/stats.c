@@ -2,24 +2,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "params/agent.h"
+#include "params/inside.h"
 
 #include <godwit/comm.h>
 
 #include <stdlib.h>
-
-/* Counted by workers. */
-static uint64_t count(gw_params *params, int what)
-{
-    uint64_t sum;
-
-    pthread_mutex_lock(&params->lock);
-    sum = params->counted[what];
-    for (int i = 0; i < params->workers_each; i++)
-        if (params->workers[i] != NULL)
-            sum += gwi_worker_counted(params->workers[i], what);
-    pthread_mutex_unlock(&params->lock);
-    return sum;
-}
 
 /* What was sent for this purpose. */
 static uint64_t bytes_for(const gwi_node_stats *s, int first, int last)
@@ -86,7 +73,7 @@ static void gather(gw_params *params, int64_t *ret_values)
     if (params->agent != NULL)
         gwi_agent_count(params->agent, &f);
     for (int i = 0; i < GWI_N_COUNTED; i++)
-        w[i] = count(params, i);
+        w[i] = gwi_params_counted(params, i);
     gwi_node_stats s = f.node;
 #define STAT_VALUE(name, help, value, most) ret_values[STAT_##name] = (int64_t)(value);
     STATS(STAT_VALUE)

@@ -35,6 +35,9 @@ int gw_params_worker(gw_params *params, gw_worker **ret_worker)
         if (params->world->fabric->place.nodes > 1)
             err = gwi_remote_open(worker);
         if (err == 0)
+            worker->track = gwi_track_open("worker %d of parameters %llu", number,
+                                           (unsigned long long)params->opening);
+        if (err == 0)
             params->workers[number] = worker;
         params->n_given += err == 0;
     }
@@ -93,6 +96,7 @@ int gw_worker_close(gw_worker *worker)
         gwi_remote_nudge(worker);
     gwi_remote_close(worker);
     gwi_sampler_free(worker);
+    gwi_track_close(worker->track);
     free(worker);
     return err;
 }
@@ -412,7 +416,8 @@ static int meet(gw_worker *worker)
                      .lane = GWI_LANE_MAIL,
                      .bell = &params->hall->bell,
                      .missing = missing,
-                     .ctx = worker};
+                     .ctx = worker,
+                     .track = worker->track};
     int err = 0;
 
     if (!worker->in_barrier) {
