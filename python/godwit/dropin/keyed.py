@@ -196,14 +196,17 @@ class Server:
         """
         if self._kv is None:
             return
-        for native in list(self._natives.values()):
-            native.close()  # else others would wait for it at their barriers
-        kv, self._kv = self._kv, None
         try:
+            for native in list(self._natives.values()):
+                native.close()  # else others would wait for it at their barriers
+            kv, self._kv = self._kv, None
             self._meeting.wait_for_all()
             kv.close()
-        finally:
-            self._leave()
+        except BaseException as error:
+            if not (isinstance(error, WrongState) and self._kv is not None):
+                self._leave()
+            raise  # if it is still open, a thread uses its worker, and shutdown() can be called again
+        self._leave()
 
     def _leave(self) -> None:
         """Go, waiting for nobody."""
