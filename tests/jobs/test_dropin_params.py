@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from processes import BIN, job_environment, run
+from test_guide import assert_as_shown, examples
 
 import godwit
 
@@ -192,14 +193,14 @@ def test_the_next_program_may_have_the_same_port_and_others_run_at_the_same_time
     same = port()
     for _ in range(3):
         assert_well(nodes(PLAIN, at=same))
-    for process in [nodes(PLAIN) for _ in range(3)]:
+    for process in [nodes(PLAIN) for _ in range(2)]:
         assert_well(process)
 
 
 def test_a_scheduler_that_comes_late_is_waited_for_and_still_ends(nodes):
     assert_well(nodes(PLAIN + """
 def scheduler(before=scheduler):
-    time.sleep(1)
+    time.sleep(0.5)
     before()
 """))
 
@@ -323,11 +324,11 @@ def node(number):
     server = open_server()
     kv = adapm.Worker(0, server)
     if server.my_rank() == 1:
-        for _ in range(8):
-            time.sleep(0.3)
+        for _ in range(5):
+            time.sleep(0.25)
             kv.pull(keys(*range(KEYS)), ones(KEYS * LENGTH))
     server.shutdown()
-""", GODWIT_TIMEOUT="1"))
+""", GODWIT_TIMEOUT="0.5"))
 
 
 # ---- ends that are not good ----------------------------------------------------------------------------
@@ -491,3 +492,21 @@ def node(number):
     out, err = ended(process)
     assert codes(out)[:3] == [1, 1, 1]
     assert "RanksDisagree" in err
+
+
+# ---- the page ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("example", examples("docs/dropin.md"), ids=lambda example: example.name)
+def test_a_program_of_the_page_does_what_is_shown(example, program):
+    path = program(example.text, example.name)
+    assert_as_shown(example, run(BIN / "godwit", *[str(path) if word == example.name else word for word in example.command[1:]]))
+
+
+def test_the_page_tells_of_every_name():
+    """Of those that the modules have, without a look at how they are called."""
+    from godwit.dropin import adapm, lapse
+
+    text = (HERE.parents[1] / "docs" / "dropin.md").read_text()
+    for name in {name for kind in (adapm.Server, adapm.Worker, lapse.Worker) for name in dir(kind) if not name.startswith("_")}:
+        assert re.search(rf"\b{name}\b", text), name
