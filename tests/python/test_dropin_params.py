@@ -380,3 +380,57 @@ def test_sampling_is_asked_for_as_parameters_have_it(kv, monkeypatch):
         ("pull_sample", (3, "keys", "vals", True), {}),
         ("finish_sample", (3,), {}),
     ]
+
+
+class Sampler(Recorder):
+    """Draws the keys that it was told to, and refuses as Godwit's does."""
+
+    def __init__(self, drawn, longest):
+        super().__init__([])
+        self.drawn, self.longest = drawn, longest
+
+    def pull_sample(self, handle, keys, values, asynchronous=False):
+        n = values.numel() if isinstance(values, torch.Tensor) else memoryview(values).nbytes // 4
+        if n < len(keys) * self.longest:
+            raise godwit.InvalidValue("values has too few entries")
+        for i, key in enumerate(self.drawn):
+            keys[i] = key
+        at = 0
+        for key in self.drawn:
+            for _ in range(keyed._server._kv.length(key)):
+                values[at] = float(key)
+                at += 1
+        return 7
+
+
+@pytest.mark.parametrize("make", [torch.zeros, lambda *shape: np.zeros(shape, dtype=np.float32)])
+@pytest.mark.parametrize("of", [torch.tensor, list, np.array])
+def test_a_sample_of_vectors_of_several_lengths_needs_no_more_room_than_they_have(monkeypatch, make, of):
+    s = server(of([2, 2, 5, 2, 2, 2, 2, 2, 2, 2]))
+    monkeypatch.setattr(s, "_kv", type("Kv", (), {"closed": False, "length": staticmethod(s._kv.length), "real": s._kv,
+                                                  "enable_sampling": lambda self, **named: None})())
+    s.enable_sampling_support("naive", True, "uniform", 3, 9)
+    assert s._longest_sampled == 0
+    s.enable_sampling_support("naive", True, "uniform", 0, 9)
+    assert s._longest_sampled == 5
+    kv = adapm.Worker.__new__(adapm.Worker)
+    kv._server, keys = s, torch.zeros(2, dtype=torch.int64)
+
+    kv._native = Sampler([1, 3], 5)
+    values = make(2, 2)
+    assert kv.pull_sample(1, keys, values) == -1
+    assert keys.tolist() == [1, 3] and values.tolist() == [[1, 1], [3, 3]]
+    values = make(10)
+    assert kv.pull_sample(1, keys, values, True) == 7 and values.tolist() == [1, 1, 3, 3, 0, 0, 0, 0, 0, 0]
+
+    kv._native = Sampler([2, 4], 5)
+    values = make(4)
+    with pytest.warns(RuntimeWarning, match=r"vals has 4 entries, but the vectors of the sampled keys \[2, 4\] have 7; the last 3"):
+        kv.pull_sample(1, keys, values)
+    assert keys.tolist() == [2, 4] and values.tolist() == [2, 2, 2, 2]
+
+    kv._native = Sampler([2, 4], 6)  # refused for another reason, also with room for the longest
+    for values in (make(10), make(2, 4)[:, ::2]):
+        with pytest.raises(godwit.InvalidValue, match="too few"):
+            kv.pull_sample(1, keys, values)
+    monkeypatch.setattr(s, "_kv", s._kv.real)

@@ -20,6 +20,7 @@ import operator
 import os
 import sys
 import threading
+import warnings
 import weakref
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
@@ -153,11 +154,13 @@ class Server:
         self._workers: weakref.WeakValueDictionary[int, Worker] = weakref.WeakValueDictionary()
         self._kv: Optional[Parameters] = None
         self._world: Optional[_native.World] = None
+        self._lengths: Any = None
+        self._longest_sampled = 0  # of the keys that are sampled, if their lengths differ
         self._meeting = meeting.Meeting("server", "Server()")
         try:
             self._world = self._meeting.open_room()
-            lengths = _lengths(value_lengths, self._settings.num_keys)
-            self._kv = Parameters(self._settings.num_keys, lengths, "float32", self._settings.num_threads,
+            self._lengths = _lengths(value_lengths, self._settings.num_keys)
+            self._kv = Parameters(self._settings.num_keys, self._lengths, "float32", self._settings.num_threads,
                                   self._settings.technique)
         except BaseException:
             self._leave()
@@ -181,13 +184,17 @@ class Server:
         self._world.barrier()
 
     def enable_sampling_support(self, scheme: str, with_replacement: bool, distribution: str, min: int, max: int) -> None:
-        """Let workers draw keys from min to max - 1; in all servers alike.
+        """Collective: let workers draw keys from min to max - 1.
 
         scheme          "naive", "preloc", "pool" or "local"
         distribution    "uniform" or "log-uniform"
         """
         self._open().enable_sampling(scheme=scheme, distribution=distribution, min=min, max=max,
                                      replacement=bool(with_replacement))
+        if hasattr(self._lengths, "__len__"):
+            sampled = self._lengths[min:max]
+            low, high = (sampled.min(), sampled.max()) if hasattr(sampled, "max") else (sorted(sampled)[0], sorted(sampled)[-1])
+            self._longest_sampled = int(high) if int(low) != int(high) else 0
 
     def shutdown(self) -> None:
         """Collective: return when all servers are shut down; until then this one serves its keys.
@@ -353,8 +360,39 @@ class Worker:
         return self._native.prepare_sample(K, start, end if end != 0 else None)
 
     def pull_sample(self, id: Any, keys: Any, vals: Any, asynchronous: Any = False, **named: Any) -> int:
-        """Fill keys with the next ones of the sample, and vals with their vectors.  As pull()."""
-        return self._native.pull_sample(id, keys, vals, flag(asynchronous, named) if named else asynchronous)
+        """Fill keys with the next ones of the sample, and vals with their vectors.  As pull().
+
+        Where lengths differ, nobody knows how much the vectors will need.  What finds no
+        room in vals is left out, with a warning.
+        """
+        if named:
+            asynchronous = flag(asynchronous, named)
+        try:
+            return self._native.pull_sample(id, keys, vals, asynchronous)
+        except InvalidValue as error:
+            if self._server._longest_sampled == 0:
+                raise
+            return self._pull_what_fits(id, keys, vals, error)
+
+    def _pull_what_fits(self, id: Any, keys: Any, vals: Any, error: InvalidValue) -> int:
+        """Godwit wants room for the longest vectors of all that could come: so they come elsewhere first."""
+        try:
+            n = len(keys.reshape(-1)) if hasattr(keys, "reshape") else len(keys)
+            room = array.array("f", bytes(4 * n * self._server._longest_sampled))
+            given = memoryview(vals.detach().numpy() if hasattr(vals, "detach") else vals).cast("B").cast("f")
+        except (TypeError, ValueError, RuntimeError):
+            raise error from None
+        if len(given) >= len(room) or given.readonly:
+            raise error
+        self._native.pull_sample(id, keys, room)
+        drawn = keys.reshape(-1).tolist() if hasattr(keys, "reshape") else list(keys)
+        wanted = sum(map(self._server._open().length, drawn))
+        fits = min(wanted, len(given))
+        given[:fits] = memoryview(room)[:fits]
+        if wanted > fits:
+            warnings.warn(f"vals has {fits} entries, but the vectors of the sampled keys {drawn} have {wanted}; the last "
+                          f"{wanted - fits} are left out", RuntimeWarning, stacklevel=3)
+        return -1
 
     def finish_sample(self, id: Any) -> None:
         """The rest of the sample is not needed."""
