@@ -147,6 +147,85 @@ GW_API int gw_worker_barrier(gw_worker *worker);
 /* `ret_local[i]` becomes 1 if a pull of key i needs no message now, else 0. */
 GW_API int gw_worker_is_local(gw_worker *worker, gw_keys keys, uint8_t *ret_local);
 
+/* Sampling: pulling keys that chance chooses, such as the negatives of a training step.
+ *
+ * Every worker prepares a sample, pulls it, at once or in portions, and is done with it.  How
+ * samples are drawn and brought here is a scheme, chosen once for all workers:
+ *
+ *   naive   The keys are pulled from wherever they are.
+ *   preloc  They are drawn when the sample is prepared, and announced, so that they are here
+ *           when they are pulled.
+ *   pool    The same, from a pool of keys of which each is used several times.  So fewer have
+ *           to come here, but draws depend on each other.
+ *   local   Only keys are drawn that are on this node when they are pulled: nothing has to
+ *           come here, but the others are never drawn. */
+typedef enum gw_sampling_scheme {
+    GW_SAMPLING_NAIVE,
+    GW_SAMPLING_PRELOC,
+    GW_SAMPLING_POOL,
+    GW_SAMPLING_LOCAL
+} gw_sampling_scheme;
+
+/* Of the keys from `min` to `max` - 1: all alike; key min + i with probability
+ * log((i + 2) / (i + 1)) / log(max - min + 1); or in proportion to weights. */
+typedef enum gw_distribution {
+    GW_DISTRIBUTION_UNIFORM,
+    GW_DISTRIBUTION_LOG_UNIFORM,
+    GW_DISTRIBUTION_WEIGHTS
+} gw_distribution;
+
+typedef struct gw_sampling_options {
+    size_t size_bytes;     /* sizeof(gw_sampling_options), so that it can grow */
+    int scheme;            /* a gw_sampling_scheme */
+    int distribution;      /* a gw_distribution */
+    const double *weights; /* of weights: max - min of them; borrowed for the call */
+    size_t n_weights;
+    int64_t min, max;  /* `max` is not among them; -1: the number of keys */
+    int replacement;   /* 0: the keys of a sample differ from each other; not with a pool */
+    int64_t pool_size; /* of a pool: keys in it */
+    int64_t reuse;     /* of a pool: how often each of them is used */
+    uint64_t seed;
+} gw_sampling_options;
+/* clang-format off */
+#define GW_SAMPLING_OPTIONS_INIT {sizeof(gw_sampling_options), GW_SAMPLING_PRELOC, GW_DISTRIBUTION_UNIFORM, NULL, 0, 0, -1, 1, 250, 16, 0}
+/* clang-format on */
+
+/* Collective, once: every process calls it with the same arguments, or all get GW_EDISAGREE.  Of
+ * weights the node's processes share a table of 8 bytes each.  With `opt` NULL it is refused
+ * everywhere: for a process that cannot take part. */
+GW_API int gw_params_enable_sampling(gw_params *params, const gw_sampling_options *opt);
+
+/* A sample of one worker.  A plain value; what it stands for is freed when all its keys have been
+ * pulled, when it is finished, or with the worker. */
+typedef struct gw_sample {
+    int64_t id; /* from 1 on */
+} gw_sample;
+
+/* Clocks from `start` to `end` - 1. */
+typedef struct gw_clocks {
+    int64_t start, end;
+} gw_clocks;
+
+/* Prepare a sample of `n` keys.  With the schemes preloc and pool, they are announced for `when`,
+ * as an intent is; if `when` is NULL they are brought here now, as localize does, without
+ * waiting.  The keys of a sample depend on the seed, the worker (its process's rank and its
+ * number there) and how many it has prepared before, in a pool also on how large these were; with
+ * local on where keys are. */
+GW_API int gw_worker_prepare_sample(gw_worker *worker, size_t n, const gw_clocks *when,
+                                    gw_sample *ret_sample);
+
+/* Pull the next `n_keys` of it: writes the keys, and their vectors as a pull does.  If the vectors
+ * from `min` to `max` differ in length, `values` has room for n_keys of the longest, and what is
+ * not needed stays as it is.  With local it is GW_ESTATE if there are not enough keys here; then,
+ * and if a wait fails, keys may have been written to. */
+GW_API int gw_worker_pull_sample(gw_worker *worker, gw_sample sample, int64_t *ret_keys,
+                                 size_t n_keys, void *values, size_t n_values,
+                                 gw_ticket *ret_ticket);
+
+/* What has not been pulled is not wanted.  Of a sample that is used up or finished, nothing
+ * happens. */
+GW_API int gw_worker_finish_sample(gw_worker *worker, gw_sample sample);
+
 #ifdef __cplusplus
 }
 #endif

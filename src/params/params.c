@@ -4,6 +4,7 @@
 #include "base/thread.h"
 #include "params/agent.h"
 #include "params/remote.h"
+#include "params/sample.h"
 
 #include <godwit/comm.h>
 
@@ -342,6 +343,7 @@ static void free_params(gw_params *params)
     gwi_agent_stop(params->agent);
     give_lane_back(params);
     gwi_pages_stop(&params->pages);
+    gwi_sampling_free(params);
     forget_vectors(params);
     f->ops->segment_close(f, &params->segment);
     pthread_mutex_destroy(&params->lock);
@@ -421,6 +423,7 @@ void gw_params_abandon(gw_params *params)
     for (int i = 0; i < params->workers_each; i++)
         if (params->workers[i] != NULL) {
             gwi_remote_close(params->workers[i]);
+            gwi_sampler_free(params->workers[i]);
             free(params->workers[i]);
         }
     free_params(params);

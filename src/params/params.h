@@ -26,6 +26,8 @@
 #include <pthread.h>
 
 typedef struct gwi_agent gwi_agent;
+typedef struct gwi_sampling gwi_sampling;
+typedef struct gwi_sampler gwi_sampler;
 
 /* In shared memory. */
 typedef struct gwi_hall {
@@ -87,6 +89,8 @@ struct gw_params {
     unsigned char *trays; /* by seat */
     size_t tray_bytes;
     gwi_agent *agent; /* owned; NULL: this process has none */
+    /* set once, by who enables sampling, when it is complete; NULL: not yet (sampling.h) */
+    _Atomic(gwi_sampling *) sampling; /* owned */
     /* under `lock` */
     pthread_mutex_t lock;
     gw_worker **workers;             /* by number; NULL: not yet, or closed again */
@@ -108,6 +112,8 @@ struct gw_worker {
     gwi_local local; /* with its own hand */
     gwi_tray tray;
     struct gwi_remote *remote;
+    /* by its thread; NULL: it has prepared no sample yet; see sample.h */
+    gwi_sampler *sampler;
 };
 
 /* The sum of a counter over this worker so far. */

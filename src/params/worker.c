@@ -7,6 +7,7 @@
 #include "params/agent.h"
 #include "params/latch.h"
 #include "params/remote.h"
+#include "params/sample.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -91,6 +92,7 @@ int gw_worker_close(gw_worker *worker)
     if (worker->remote != NULL)
         gwi_remote_nudge(worker);
     gwi_remote_close(worker);
+    gwi_sampler_free(worker);
     free(worker);
     return err;
 }

@@ -1,6 +1,6 @@
 /* params.c - the type Parameters: opening, closing, and what can be asked of them. */
-#include "params.h"
 #include "route.h"
+#include "worker.h"
 
 #include <limits.h>
 #include <stddef.h>
@@ -592,6 +592,8 @@ static PyMethodDef parameters_methods[] = {
      "What the workers and the agent of this process have done so far, as a dict of\n"
      "numbers.  With total=True that of all processes; then it is collective.\n\n"
      "    print(kv.stats()[\"keys_pulled\"], \"keys were pulled\")\n"},
+    {"enable_sampling", GWI_FUNCTION(gwi_py_enable_sampling), METH_VARARGS | METH_KEYWORDS,
+     gwi_py_enable_sampling_doc},
     {"close", GWI_FUNCTION(parameters_close), METH_NOARGS,
      "close($self, /)\n--\n\n"
      "Collective: every process calls it, and the memory is given back.\n\n"

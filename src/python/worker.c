@@ -3,33 +3,16 @@
  * A call that moves little keeps the GIL, because to let go of it costs more than to move
  * the data; if such a call has to wait after all, the library's hooks let go of it then.
  * `busy` says that a thread is in a call of the worker: another one is refused.       */
-#include "params.h"
 #include "refusal.h"
 #include "route.h"
+#include "worker.h"
 
 #include <stdlib.h>
 
 #define MOST_BYTES_WITH_GIL 16384
 
-/* What a call that is not done needs: the library may read and write there. */
-typedef struct Held {
-    struct Held *next;
-    int64_t seq; /* its ticket */
-    gwi_intake keys, values;
-    int64_t *widened; /* keys that were int32; owned */
-} Held;
-
-struct gwi_py_worker {
-    PyObject_HEAD gwi_py_params *params; /* owned */
-    gwi_state *state;                    /* borrowed from the module, which the type owns */
-    gw_worker *worker;                   /* NULL: closed */
-    bool busy;
-    int number;       /* in this process */
-    int64_t *widened; /* room for keys that come as int32; owned */
-    size_t widened_room;
-    Held *held, **held_end;      /* oldest first, and where the next one goes */
-    gwi_py_worker *next, **link; /* in `params->workers` */
-};
+typedef gwi_py_call Call;
+typedef gwi_py_held Held;
 
 /* ---- the GIL of small calls ---------------------------------------------------------- */
 
@@ -158,29 +141,18 @@ static inline int release_done(gwi_py_worker *self)
 
 /* ---- pull, push, set ----------------------------------------------------------------- */
 
-enum { PULL, PUSH, SET };
-
 #define BIT(dtype) GWI_DTYPE_BIT(GWI_##dtype)
 #define READS GWI_CONTIGUOUS
 #define WRITES (GWI_CONTIGUOUS | GWI_WRITABLE | GWI_NO_GRAD)
 
 static const gwi_need keys_need = {.name = "keys", .flags = READS, .dtypes = BIT(I64) | BIT(I32)};
-static const gwi_need values_need[3][2] = {
+const gwi_need gwi_py_values_need[3][2] = {
     [PULL] = {{"values", WRITES, BIT(F32)}, {"values", WRITES, BIT(F64)}},
     [PUSH] = {{"updates", READS, BIT(F32)}, {"updates", READS, BIT(F64)}},
     [SET] = {{"values", READS, BIT(F32)}, {"values", READS, BIT(F64)}},
 };
 
 static const char *const call_names[] = {"pull", "push", "set"};
-
-typedef struct Call {
-    int what;
-    PyObject *args[3]; /* keys, values, asynchronous; borrowed; the last may be NULL */
-    const gwi_need *need;
-    bool asynchronous;
-    gwi_intake keys, values;
-    gw_ticket ticket;
-} Call;
 
 static int misuse(const gwi_state *state, const Call *call, const char *problem, PyObject *name)
 {
@@ -208,7 +180,7 @@ static int parse_keywords(const gwi_state *state, Call *call, PyObject *const *v
     return 0;
 }
 
-static inline int parse_asynchronous(const gwi_state *state, PyObject *flag, bool *ret_flag)
+int gwi_py_parse_asynchronous(const gwi_state *state, PyObject *flag, bool *ret_flag)
 {
     *ret_flag = false;
     if (flag == NULL || flag == Py_False)
@@ -232,11 +204,11 @@ static int parse_call(const gwi_state *state, Call *call, PyObject *const *args,
     if (call->args[0] == NULL || call->args[1] == NULL)
         return misuse(state, call, "an array is missing", NULL);
 
-    return parse_asynchronous(state, call->args[2], &call->asynchronous);
+    return gwi_py_parse_asynchronous(state, call->args[2], &call->asynchronous);
 }
 
 /* Values that are written over the keys, while these are read. */
-static int check_apart(const gwi_state *state, const Call *call)
+int gwi_py_check_apart(const gwi_state *state, const gwi_py_call *call)
 {
     const gwi_layout *keys = &call->keys.layout, *values = &call->values.layout;
     uintptr_t key_at = (uintptr_t)keys->data, value_at = (uintptr_t)values->data;
@@ -291,6 +263,9 @@ static inline int run(gwi_py_worker *self, Call *call)
     switch (call->what) {
     case PULL:
         return gw_worker_pull(self->worker, keys, values->data, (size_t)values->n, ticket);
+    case SAMPLE: /* the keys are written */
+        return gw_worker_pull_sample(self->worker, call->sample, call->keys.layout.data, keys.n,
+                                     values->data, (size_t)values->n, ticket);
     case PUSH:
         return gw_worker_push(self->worker, keys, values->data, (size_t)values->n, ticket);
     default:
@@ -369,7 +344,7 @@ static int keep(gwi_py_worker *self, Call *call)
     return err;
 }
 
-static PyObject *call_library(gwi_py_worker *self, Call *call)
+PyObject *gwi_py_worker_call(gwi_py_worker *self, gwi_py_call *call)
 {
     if (release_done(self) < 0 || enter(self) < 0)
         return NULL;
@@ -389,7 +364,7 @@ static inline PyObject *make_call(gwi_py_worker *self, int what, PyObject *const
     Call call;
 
     call.what = what;
-    call.need = &values_need[what][self->params->dtype == GW_F64];
+    call.need = &gwi_py_values_need[what][self->params->dtype == GW_F64];
     call.args[0] = call.args[1] = call.args[2] = NULL;
     call.asynchronous = false;
     call.ticket.seq = -1;
@@ -398,8 +373,8 @@ static inline PyObject *make_call(gwi_py_worker *self, int what, PyObject *const
         return NULL;
     if (gwi_intake_open(state, call.args[1], call.need, &call.values) < 0)
         goto close_keys;
-    if (what != PULL || check_apart(state, &call) == 0)
-        result = call_library(self, &call);
+    if (what != PULL || gwi_py_check_apart(state, &call) == 0)
+        result = gwi_py_worker_call(self, &call);
     gwi_intake_close(&call.values);
 close_keys:
     gwi_intake_close(&call.keys);
@@ -474,7 +449,7 @@ static PyObject *worker_localize(gwi_py_worker *self, PyObject *args, PyObject *
 
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|O:localize", (char **)(uintptr_t)names,
                                      &keys, &flag) ||
-        parse_asynchronous(self->state, flag, &wish.asynchronous) < 0 ||
+        gwi_py_parse_asynchronous(self->state, flag, &wish.asynchronous) < 0 ||
         make_wish(self, keys, &wish) < 0)
         return NULL;
     return PyLong_FromLongLong(wish.ticket.seq);
@@ -495,6 +470,23 @@ static PyObject *worker_intent(gwi_py_worker *self, PyObject *args, PyObject *ke
         make_wish(self, keys, &wish) < 0)
         return NULL;
     Py_RETURN_NONE;
+}
+
+/* ---- what sample.c calls ------------------------------------------------------------- */
+
+int gwi_py_worker_do(gwi_py_worker *self, bool briefly, gwi_py_doing *what, void *ctx)
+{
+    int err = 0;
+
+    if (release_done(self) < 0 || enter(self) < 0)
+        return -1;
+    inside.with_gil = briefly;
+    if (briefly)
+        err = what(self->worker, ctx);
+    else
+        GWI_WITHOUT_GIL(err, what(self->worker, ctx));
+    inside.with_gil = false;
+    return leave(self, err);
 }
 
 /* ---- waiting ------------------------------------------------------------------------- */
@@ -869,6 +861,10 @@ static PyMethodDef worker_methods[] = {
      "    w.pull(keys, torch.empty(len(keys), 4))\n\n"
      "The keys come to this node by then, or copies of them.  A hint: what pull\n"
      "returns does not depend on it, only how long it takes."},
+    {"prepare_sample", GWI_FUNCTION(gwi_py_prepare_sample), METH_VARARGS | METH_KEYWORDS,
+     gwi_py_prepare_sample_doc},
+    {"pull_sample", GWI_FUNCTION(gwi_py_pull_sample), FAST_KEYWORDS, gwi_py_pull_sample_doc},
+    {"finish_sample", GWI_FUNCTION(gwi_py_finish_sample), METH_O, gwi_py_finish_sample_doc},
     {"wait_sync", GWI_FUNCTION(worker_wait_sync), METH_NOARGS,
      "wait_sync($self, /)\n--\n\n"
      "Return when what was written on this node is with the keys' owners, copies here\n"
