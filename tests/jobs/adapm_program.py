@@ -132,8 +132,7 @@ def work(kv, number, checks):
         train(kv, number, lib, checks)
         look(kv, lib, round_number, checks)
         longer(kv, lib, round_number, checks)
-        if SAMPLING:
-            sample(kv, lib, checks)
+        sample(kv, lib, checks)
     kv.finalize()
     checks.done = True
 
@@ -144,9 +143,8 @@ def node(port):
     lengths = torch.ones(KEYS) * LENGTH
     lengths[LONG_KEY] = LONG_LENGTH
     server = adapm.Server(lengths)
-    if SAMPLING:
-        server.enable_sampling_support(scheme="local", with_replacement=True, distribution="uniform",
-                                       min=FIRST_SAMPLED, max=FIRST_SAMPLED + SAMPLED)
+    server.enable_sampling_support(scheme="local", with_replacement=True, distribution="uniform",
+                                   min=FIRST_SAMPLED, max=FIRST_SAMPLED + SAMPLED)
     rank = server.my_rank()
     server.barrier()
 
@@ -165,9 +163,6 @@ def node(port):
     if any(each.wrong or not each.done for each in checks):
         sys.exit(1)
 
-
-# Sampling may be left out by a name in the environment, for a library that has none.
-SAMPLING = "ADAPM_WITHOUT_SAMPLING" not in os.environ
 
 if __name__ == "__main__":
     port = sys.argv[1] if len(sys.argv) > 1 else "9091"

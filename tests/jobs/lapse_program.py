@@ -117,8 +117,7 @@ def work(kv, number, checks):
         wander(kv, number, lib, checks)
         assign(kv, number, lib, checks)
         longer(kv, lib, round_number, checks)
-        if SAMPLING:
-            sample(kv, lib, checks)
+        sample(kv, lib, checks)
     checks.done = True
 
 
@@ -128,8 +127,7 @@ def node(port):
     lengths = torch.full((KEYS,), LENGTH)
     lengths[LONG_KEY] = LONG_LENGTH
     server = lapse.Server(lengths)
-    if SAMPLING:
-        server.enable_sampling_support("naive", True, "log-uniform", UNTOUCHED, KEYS)
+    server.enable_sampling_support("naive", True, "log-uniform", UNTOUCHED, KEYS)
     rank = server.my_rank()
 
     checks = [Checks() for _ in range(THREADS)]
@@ -149,9 +147,6 @@ def node(port):
     if any(each.wrong or not each.done for each in checks):
         sys.exit(1)
 
-
-# Sampling may be left out by a name in the environment, for a library that has none.
-SAMPLING = "LAPSE_WITHOUT_SAMPLING" not in os.environ
 
 if __name__ == "__main__":
     port = sys.argv[1] if len(sys.argv) > 1 else "9091"

@@ -17,8 +17,6 @@ import pytest
 from processes import BIN, job_environment, run
 from test_guide import assert_as_shown, examples
 
-import godwit
-
 RUNS = int(os.environ.get("GODWIT_DROPIN_RUNS", "1"))
 HERE = Path(__file__).parent
 RUN = (BIN / "godwit", "run", "--as", "adapm,lapse")
@@ -141,17 +139,12 @@ def assert_well(process: subprocess.Popen[str], count: int = 3) -> str:
 # ---- the examples -------------------------------------------------------------------------------
 
 
-def without_sampling() -> dict[str, str]:
-    missing = not hasattr(godwit.Parameters, "enable_sampling")
-    return {"ADAPM_WITHOUT_SAMPLING": "1", "LAPSE_WITHOUT_SAMPLING": "1"} if missing else {}
-
-
 @pytest.mark.timeout(60 + 60 * RUNS)
 @pytest.mark.parametrize("name", ["adapm", "lapse"])
 def test_examples_as_those_projects_show_run_as_they_are(name, leaves_nothing):
     for turn in range(RUNS):
         done = run(*RUN, HERE / f"{name}_program.py", port(), *(["spawn"] if turn % 20 == 19 else []), timeout=120,
-                   GODWIT_TIMEOUT="60", **without_sampling())
+                   GODWIT_TIMEOUT="60")
         told = re.findall(r"a worker of node (\d): (\d+) comparisons, 0 wrong", done.stdout)
         assert sorted(int(node) for node, _ in told) == [0, 0, 1, 1, 2, 2, 3, 3], f"run {turn + 1}\n{done.stdout}{done.stderr}"
         assert (done.returncode, done.stderr) == (0, ""), f"run {turn + 1}\n{done.stdout}{done.stderr}"
@@ -297,6 +290,34 @@ def node(number):
     kv.wait(kv.localize(mine.tolist(), True))
     server.shutdown()
 """))
+
+
+@pytest.mark.parametrize("scheme", ["naive", "preloc", "pool", "local"])
+def test_samples_may_meet_a_longer_vector(nodes, scheme):
+    """Then there may be more of it than room; what there is room for is there."""
+    process = nodes(f"""
+def node(number):
+    lengths = [LENGTH] * KEYS
+    lengths[5] = 6
+    server = open_server(lengths)
+    server.enable_sampling_support("{scheme}", True, "uniform", 0, 10)
+    kv = adapm.Worker(0, server)
+    if server.my_rank() == 0:
+        for key in range(10):
+            kv.set(keys(key), ones(lengths[key], key))
+    kv.barrier()
+    for turn in range(30):
+        drawn, values = keys(-1, -1), ones(5, -1)
+        kv.pull_sample(kv.prepare_sample(2, kv.current_clock()), drawn, values, turn % 2 == 0)
+        assert values.tolist() == ([key for key in drawn for _ in range(lengths[key])] + [-1])[:5], (drawn, values)
+        kv.advance_clock()
+    kv.finalize()
+    server.shutdown()
+""", count=2)
+    out, err = ended(process)
+    assert codes(out) == [0, 0, 0], out + err
+    for line in err.splitlines():
+        assert "are left out" in line or line.startswith("  "), err
 
 
 def test_nobody_needs_to_finalize_or_to_shut_down(nodes):
