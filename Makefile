@@ -16,6 +16,7 @@ CHECKPOINT_KILLS ?= 200
 bin := .venv/bin
 
 .PHONY: help demo build test test-faults test-starts test-programs test-checkpoints test-stress test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench format install uninstall clean
+.PHONY: help demo build test test-faults test-starts test-dropin test-programs test-stress test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench format install uninstall clean
 
 help: ## show this list
 	@echo "Godwit $$(cat VERSION): distributed memory for PyTorch"
@@ -41,6 +42,9 @@ test-faults: build ## kill -9 of a random rank at a random moment, 200 times
 
 test-starts: build ## 500 starts of a job of 8 processes with parameters on several nodes
 	@GODWIT_STARTS=500 $(bin)/python -m pytest -q -s -p no:cacheprovider tests/jobs/test_starts.py
+
+test-dropin: build ## the examples for AdaPM and Lapse as they are, 100 runs each
+	@GODWIT_DROPIN_RUNS=100 $(bin)/python -m pytest -q -s -p no:cacheprovider -k examples tests/jobs/test_dropin_params.py
 
 test-programs: build ## random programs of collectives and messages against one process, 1,000 of them
 	@GODWIT_RANDOM_PROGRAMS=1000 $(bin)/python -m pytest -q -p no:cacheprovider tests/jobs/test_comm_programs.py

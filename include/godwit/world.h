@@ -30,9 +30,13 @@ typedef struct gw_world_options {
     int node_size;     /* processes per virtual node; 0: as GODWIT_NODE_SIZE, else all */
     const char *job;   /* NULL: given by the launcher, else the parent process */
     double timeout_s;  /* 0: as GODWIT_TIMEOUT */
+    int with_parent;   /* not 0: joining gives up when this process's parent ends */
+    /* NULL, or a world of this process: joining gives up when anybody of it leaves or dies.
+     * For a job whose processes met before; borrowed for the call. */
+    const gw_world *within;
 } gw_world_options;
 /* clang-format off */
-#define GW_WORLD_OPTIONS_INIT {sizeof(gw_world_options), -1, 0, 0, NULL, 0}
+#define GW_WORLD_OPTIONS_INIT {sizeof(gw_world_options), -1, 0, 0, NULL, 0, 0, NULL}
 /* clang-format on */
 
 /* Where this process stands.  Set at joining, then constant. */

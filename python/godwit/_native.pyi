@@ -151,6 +151,8 @@ def join(
     job: Optional[str],
     node_size: Optional[int],
     timeout: Optional[float],
+    with_parent: bool = False,
+    within: Optional[World] = None,
     /,
 ) -> World: ...
 def plan(

@@ -28,6 +28,8 @@ def init(
     job: Optional[str] = None,
     node_size: Optional[int] = None,
     timeout: Optional[float] = None,
+    *,
+    _within: Optional[World] = None,  # for the look-alikes: give up when anybody of this world ends
 ) -> World:
     """Join the job and return its world, when all processes of it have come.
 
@@ -49,7 +51,7 @@ def init(
         if _world is not None and not _world.closed:
             _refuse_contradictions(_world, given)
             return world()
-        _world = _native.join(rank, size, job, node_size, timeout)
+        _world = _native.join(rank, size, job, node_size, timeout, False, _within)
         settings = {name: value for name, _, value, _, _ in _native.options()}
         _joined_with = {
             "job": job or settings["GODWIT_JOB"],

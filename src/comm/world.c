@@ -112,6 +112,20 @@ int gwi_world_need_witness(gw_world *world)
     return err;
 }
 
+/* While another world is joined: an error if anybody of this one has died or left. */
+static int watch(const void *ctx)
+{
+    const gw_world *within = ctx;
+    gwi_fabric *f = within->fabric;
+
+    int err = f->ops->check(f);
+    if (err < 0)
+        return gwi_fail(err, "%s while rank %d was joining a job", gw_last_error(), f->place.rank);
+    for (int rank = 0; rank < f->place.size && err == 0; rank++)
+        err = gwi_check_fate(within, rank, "joining a job");
+    return err;
+}
+
 int gw_world_join(const gw_world_options *opt, gw_world **ret_world)
 {
     int err;
@@ -129,7 +143,10 @@ int gw_world_join(const gw_world_options *opt, gw_world **ret_world)
         err = gwi_fail(GW_ENOMEM, "joining a job of %d processes", world->job.size);
         goto free_world;
     }
+    world->job.watch = opt->within != NULL ? watch : NULL;
+    world->job.watch_ctx = opt->within;
     err = gwi_fabric_open(&world->job, &world->fabric);
+    world->job.watch = NULL;
     if (err < 0)
         goto free_peers;
     world->generation = gwi_fork_generation();

@@ -236,6 +236,125 @@ static void the_next_call_after_a_death_fails_even_if_it_need_not_wait(void **st
         assert_int_equal(all.statuses[rank], rank == 1 ? SIGKILL : 0);
 }
 
+/* Four met, and three of them are to meet again, of which one ends before it comes. */
+static void meet_again(const struct processes *all, int rank, int ends_by_dying)
+{
+    gw_world *outer = join(all, rank), *inner = NULL;
+    gw_world_options opt = GW_WORLD_OPTIONS_INIT;
+    char name[80];
+
+    snprintf(name, sizeof name, "%s-again", all->job);
+    opt.rank = rank;
+    opt.size = 3;
+    opt.job = name;
+    opt.within = outer;
+    if (rank == 1) { /* it never comes to the second meeting */
+        usleep(150 * 1000);
+        if (ends_by_dying)
+            raise(SIGKILL);
+        gw_world_close(outer);
+        return;
+    }
+    int64_t start = gwi_now_ns();
+    if (rank < 3) {
+        REQUIRE(gw_world_join(&opt, &inner) == GW_EPEER && inner == NULL);
+        REQUIRE(saw("rank 1 ") && saw(ends_by_dying ? "died" : "has left") && saw("joining a job"));
+        REQUIRE(gwi_now_ns() - start < 2 * GWI_SECOND);
+    }
+    usleep(300 * 1000); /* until all have seen it */
+    gw_world_close(outer);
+}
+
+static void meet_again_and_lose(const struct processes *all, int rank)
+{
+    meet_again(all, rank, 1);
+}
+
+static void meet_again_and_miss(const struct processes *all, int rank)
+{
+    meet_again(all, rank, 0);
+}
+
+static void meet_again_all(const struct processes *all, int rank)
+{
+    gw_world *outer = join(all, rank), *inner = NULL;
+    gw_world_options opt = GW_WORLD_OPTIONS_INIT;
+    char name[80];
+
+    snprintf(name, sizeof name, "%s-again", all->job);
+    opt.rank = rank;
+    opt.size = 3;
+    opt.job = name;
+    opt.node_size = 1;
+    opt.within = outer;
+    if (rank < 3) { /* while the fourth waits for them */
+        REQUIRE(gw_world_join(&opt, &inner) == 0);
+        say(inner, (rank + 1) % 3, "inner");
+        say(outer, 3, "outer");
+        hear(inner, (rank + 2) % 3, "inner");
+        REQUIRE(gw_world_barrier(inner) == 0);
+        gw_world_close(inner);
+    } else {
+        for (int peer = 0; peer < 3; peer++)
+            hear(outer, peer, "outer");
+    }
+    REQUIRE(gw_world_barrier(outer) == 0);
+    gw_world_close(outer);
+}
+
+static void some_of_a_world_meet_again_as_one_of_their_own(void **state)
+{
+    (void)state;
+    run_processes(4, meet_again_all);
+}
+
+static void joining_within_a_world_ends_when_one_of_it_dies_or_leaves(void **state)
+{
+    (void)state;
+    struct processes all;
+
+    start_processes(&all, 4, meet_again_and_lose);
+    wait_for_processes(&all);
+    for (int rank = 0; rank < 4; rank++)
+        assert_int_equal(all.statuses[rank], rank == 1 ? SIGKILL : 0);
+    run_processes(4, meet_again_and_miss);
+}
+
+/* A child of ours starts one that joins, and ends before anybody else comes. */
+static void join_with_a_parent_that_ends(const struct processes *all, int rank)
+{
+    gw_world_options opt = GW_WORLD_OPTIONS_INIT;
+    gw_world *world = NULL;
+    int report[2];
+    char word = 0;
+
+    REQUIRE(pipe(report) == 0);
+    pid_t parent = fork();
+    if (parent == 0 && fork() == 0) {
+        opt.rank = rank;
+        opt.size = 2;
+        opt.job = all->job;
+        opt.timeout_s = 60;
+        opt.with_parent = 1;
+        int err = gw_world_join(&opt, &world);
+        word = err == GW_EPEER && saw("ended while this process was joining") ? 'y' : 'n';
+        REQUIRE(write(report[1], &word, 1) == 1);
+        _exit(0);
+    }
+    if (parent == 0) {
+        usleep(150 * 1000);
+        _exit(0);
+    }
+    REQUIRE(read(report[0], &word, 1) == 1 && word == 'y');
+    REQUIRE(waitpid(parent, NULL, 0) == parent);
+}
+
+static void joining_with_a_parent_ends_when_the_parent_does(void **state)
+{
+    (void)state;
+    run_processes(1, join_with_a_parent_that_ends);
+}
+
 static void come_late(const struct processes *all, int rank)
 {
     gw_world *world = join_within(all, rank, 0.5);
@@ -481,6 +600,9 @@ GWI_TESTS(cmocka_unit_test(messages_go_around_the_ring),
           cmocka_unit_test(what_was_sent_before_leaving_arrives_and_then_waits_fail),
           cmocka_unit_test(a_death_ends_every_wait_with_the_rank_named),
           cmocka_unit_test(the_next_call_after_a_death_fails_even_if_it_need_not_wait),
+          cmocka_unit_test(some_of_a_world_meet_again_as_one_of_their_own),
+          cmocka_unit_test(joining_within_a_world_ends_when_one_of_it_dies_or_leaves),
+          cmocka_unit_test(joining_with_a_parent_ends_when_the_parent_does),
           cmocka_unit_test(a_wait_that_takes_too_long_names_the_missing_and_can_go_on),
           cmocka_unit_test(a_barrier_tried_again_is_the_same_barrier),
           cmocka_unit_test(who_receives_from_one_takes_in_what_others_send),

@@ -346,6 +346,7 @@ int gwi_job_find(const gw_world_options *opt, gwi_job *ret_job)
         err = alone(&job);
     if (err < 0 || (err = find_node_size(opt, &job)) < 0 || (err = find_timeout(opt, &job)) < 0)
         return err;
+    job.launched |= opt->with_parent != 0;
     *ret_job = job;
     return 0;
 }

@@ -20,13 +20,16 @@ typedef struct gwi_job {
     int rank;       /* -1: by order of arrival */
     int size;
     int node_size;
-    int launched; /* a launcher started us: give up joining when it is gone */
+    int launched; /* by our parent: give up joining when it is gone */
     int64_t timeout_ns;
     const char *fabric; /* "shm" or "mpi" */
     gwi_mpi_kind mpi;   /* whose plugin, for "mpi" */
     const int *ranks;   /* what a larger world calls our ranks, by rank; NULL: the same.  Borrowed
                            while joining */
     char reason[256];   /* why all this, in one line */
+    /* NULL, or asked at every tick while joining; an error ends it.  Borrowed while joining. */
+    int (*watch)(const void *ctx);
+    const void *watch_ctx;
 } gwi_job;
 
 int gwi_job_find(const gw_world_options *opt, gwi_job *ret_job);

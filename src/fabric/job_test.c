@@ -155,6 +155,9 @@ static void godwit_run_goes_before_torchrun_and_the_caller_before_both(void **st
     assert_int_equal(job.size, 3);
     assert_int_equal(job.rank, 2);
     assert_false(job.launched);
+    opt.with_parent = 1;
+    assert_int_equal(gwi_job_find(&opt, &job), 0);
+    assert_true(job.launched);
 }
 
 static void the_same_name_from_different_sources_is_not_the_same_job(void **state)

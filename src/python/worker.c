@@ -593,14 +593,28 @@ static PyObject *get_current_clock(gwi_py_worker *self, void *unused)
 
 /* ---- which keys are here ------------------------------------------------------------- */
 
+/* Its shape, also of what has only a buffer, such as an array of the standard library. */
+static PyObject *shape_of(PyObject *keys)
+{
+    PyObject *shape = PyObject_GetAttrString(keys, "shape");
+
+    if (shape != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return shape;
+    PyErr_Clear();
+    PyObject *view = PyMemoryView_FromObject(keys);
+    shape = view != NULL ? PyObject_GetAttrString(view, "shape") : NULL;
+    Py_XDECREF(view);
+    return shape;
+}
+
 /* An empty array of bools, of the same shape and by the same maker as `keys`. */
 static PyObject *new_bools(PyObject *keys, bool is_torch)
 {
     PyObject *maker = PyImport_ImportModule(is_torch ? "torch" : "numpy");
-    PyObject *shape = PyObject_GetAttrString(keys, "shape");
-    PyObject *dtype = maker != NULL ? PyObject_GetAttrString(maker, is_torch ? "bool" : "bool_")
+    PyObject *shape = maker != NULL ? shape_of(keys) : NULL;
+    PyObject *dtype = shape != NULL ? PyObject_GetAttrString(maker, is_torch ? "bool" : "bool_")
                                     : NULL;
-    PyObject *empty = maker != NULL ? PyObject_GetAttrString(maker, "empty") : NULL;
+    PyObject *empty = dtype != NULL ? PyObject_GetAttrString(maker, "empty") : NULL;
     PyObject *args = shape != NULL ? PyTuple_Pack(1, shape) : NULL;
     PyObject *keywords = dtype != NULL ? Py_BuildValue("{sO}", "dtype", dtype) : NULL;
     PyObject *bools = NULL;

@@ -80,8 +80,10 @@ static int parse_given_seconds(const gwi_state *state, PyObject *object, double 
 static int parse_options(const gwi_state *state, PyObject *const *args, Py_ssize_t n_args,
                          gw_world_options *ret_options)
 {
-    if (n_args != 5)
-        return gwi_raise(state, GW_ETYPE, "expected rank, size, job, node_size, timeout");
+    if (n_args != 5 && n_args != 7)
+        return gwi_raise(state, GW_ETYPE,
+                         "expected rank, size, job, node_size, timeout, and perhaps with_parent, "
+                         "within");
     if (parse_given_int(state, "rank", args[0], 0, &ret_options->rank) < 0 ||
         parse_given_int(state, "size", args[1], 1, &ret_options->size) < 0 ||
         parse_given_int(state, "node_size", args[3], 1, &ret_options->node_size) < 0 ||
@@ -371,6 +373,20 @@ static PyObject *world_repr(World *self)
 
 /* ---- functions of the module ------------------------------------------------------ */
 
+/* join()'s further arguments: with_parent, and within, a World or None, which is entered. */
+static int enter_within(const gwi_state *state, PyObject *const *args, gw_world_options *options)
+{
+    options->with_parent = PyObject_IsTrue(args[0]);
+    if (options->with_parent < 0 || args[1] == Py_None)
+        return options->with_parent < 0 ? -1 : 0;
+    if (Py_TYPE(args[1]) != (PyTypeObject *)state->world_type)
+        return gwi_raise(state, GW_ETYPE, "within: %R is no World", args[1]);
+    options->within = gwi_world_of(args[1]);
+    if (options->within == NULL)
+        return gwi_raise(state, GW_ESTATE, "within: %R is closed, or another process's", args[1]);
+    return gwi_world_enter(args[1]);
+}
+
 static PyObject *join(PyObject *module, PyObject *const *args, Py_ssize_t n_args)
 {
     gwi_state *state = gwi_state_of(module);
@@ -386,10 +402,14 @@ static PyObject *join(PyObject *module, PyObject *const *args, Py_ssize_t n_args
         return NULL;
     sem_init(&self->all_outside, 0, 0);
     self->pid = getpid();
-
+    if (n_args == 7 && enter_within(state, args + 5, &options) < 0) {
+        Py_CLEAR(self);
+        return NULL;
+    }
     WITHOUT_GIL(err, gw_world_join(&options, &world));
     self->world = world; /* NULL if it failed */
-    if (gwi_check(state, err) < 0)
+    err = options.within != NULL ? gwi_world_leave(args[6], err) : gwi_check(state, err);
+    if (err < 0)
         Py_CLEAR(self);
     return (PyObject *)self;
 }
@@ -510,7 +530,9 @@ static void clear(gwi_state *state)
 
 static PyMethodDef methods[] = {
     {"join", GWI_FUNCTION(join), METH_FASTCALL,
-     "join(rank, size, job, node_size, timeout, /)\n--\n\nJoin a job; None: find it out."},
+     "join(rank, size, job, node_size, timeout, with_parent=False, within=None, /)\n--\n\n"
+     "Join a job; None: find it out.  Give up when the parent process ends, or anybody of\n"
+     "the world `within` does."},
     {"plan", GWI_FUNCTION(plan), METH_FASTCALL,
      "plan(rank, size, job, node_size, timeout, /)\n--\n\nWhat join() would do, as a dict."},
     {"options", options, METH_NOARGS,

@@ -132,6 +132,28 @@ def test_as_without_a_program_shows_how_it_is_used():
     assert "which program?" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["adapm", "lapse"])
+def test_the_others_are_found_under_their_names_also_by_children(program, name):
+    same = program(f"""
+import multiprocessing
+import {name}, godwit.dropin.{name}, sys
+assert {name} is godwit.dropin.{name} is sys.modules["{name}"]
+from {name} import Server, Worker, scheduler, setup
+
+def child(given):
+    assert sys.modules["{name}"] is godwit.dropin.{name} and given is Worker
+
+if __name__ == "__main__":
+    for method in ("fork", "spawn"):
+        process = multiprocessing.get_context(method).Process(target=child, args=(Worker,))
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+""")
+    done = run(*RUN, "--as", "adapm,lapse", same)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_what_is_imported_is_the_look_alike_itself(program, installed):
     same = program("import mpi4torch, godwit.dropin.mpi4torch, sys\n"
                    "assert mpi4torch is godwit.dropin.mpi4torch is sys.modules['mpi4torch']\n"

@@ -5,6 +5,7 @@ These run with every PyTorch at hand, the newest and Debian's.  Most tests share
 about leaving it run programs of their own.  Random calls are in test_params_random.py, jobs in tests/jobs.
 """
 
+import array
 import gc
 import inspect
 import os
@@ -138,6 +139,7 @@ def test_other_holders_of_memory_are_as_good(w):
     w.pull(memoryview(np.array([1])), values)
     assert values.tolist() == [0, 1, 2, 3]
     assert w.is_local(memoryview(np.array([1]))).tolist() == [True]
+    assert w.is_local(array.array("q", [1, 2])).tolist() == [True, True]
 
 
 def test_read_only_updates_and_parameters_of_a_module_can_be_pushed_and_set(w):

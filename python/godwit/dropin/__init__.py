@@ -2,7 +2,7 @@
 
 `import godwit.dropin.mpi4torch as mpi4torch` in a program, or none of that:
 `godwit run --as mpi4torch program.py` lets the program's own `import mpi4torch`
-find the look-alike.  Below `as/` each look-alike has a directory of modules with
+find the look-alike; there are adapm and lapse too.  Below `as/` each look-alike has a directory of modules with
 the names that programs import; those asked for come first on PYTHONPATH, so that
 they are found before anything installed, also by the processes a program starts.
 """

@@ -62,6 +62,9 @@ static int look_around(const struct meeting *m)
     if (m->launcher != 0 && getppid() != m->launcher)
         return gwi_fail(GW_EPEER, "the launcher (process %d) ended while this process was joining",
                         (int)m->launcher);
+    int err = m->job->watch != NULL ? m->job->watch(m->job->watch_ctx) : 0;
+    if (err < 0)
+        return err;
     return gwi_now_ns() >= m->deadline_ns ? GW_ETIMEOUT : 0;
 }
 
