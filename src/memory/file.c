@@ -408,7 +408,7 @@ int gw_memory_store(gw_memory *memory, const char *path, gw_file_format format)
 {
     const gwi_whole *w = memory->whole;
     int64_t number = getpid(), n_rows = memory->shape[0];
-    struct target t;
+    struct target t = {.fd = -1};
     int leads = w->rank == 0, err;
 
     err = gw_comm_bcast(w->comm, &number, 1, GW_I64, 0);
