@@ -17,6 +17,11 @@ bin := .venv/bin
 
 .PHONY: help demo build test test-faults test-starts test-programs test-checkpoints test-stress test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench format install uninstall clean
 .PHONY: help demo build test test-faults test-starts test-dropin test-programs test-stress test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench format install uninstall clean
+MEMORY_CASES ?= 100
+
+bin := .venv/bin
+
+.PHONY: help demo build test test-faults test-starts test-programs test-stress test-memory test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench format install uninstall clean
 
 help: ## show this list
 	@echo "Godwit $$(cat VERSION): distributed memory for PyTorch"
@@ -56,6 +61,9 @@ test-checkpoints: ## kill -9 at 200 random moments of saving parameters (CHECKPO
 test-stress: ## parameters: every number of processes and threads, 60 s each (STRESS_SECONDS=...)
 	@tools/setup.sh test
 	@GODWIT_STRESS_SECONDS=$(STRESS_SECONDS) $(bin)/python tools/test.py stress
+
+test-memory: build ## whole memory: random programs on every fabric and node size, 2.4 GiB in one copy, optimizers (MEMORY_CASES=...)
+	@GODWIT_MEMORY_CASES=$(MEMORY_CASES) $(bin)/python -m pytest -q -p no:cacheprovider tests/jobs/test_memory.py
 
 test-peers: ## build mpi4torch in build/peers, run its tests on Godwit, compare values and gradients
 	@tools/setup.sh test

@@ -3,6 +3,7 @@
 #
 #   tools/bench.sh [fabric|intake|params|params-local|sampling ...] [-- options for each, such as --quick]
 #   tools/bench.sh [checkpoint|fabric|intake|params|params-local ...] [-- options for each, such as --quick]
+#   tools/bench.sh [fabric|intake|memory|params|params-local ...] [-- options for each, such as --quick]
 #
 # Each directory bench/<name> has a run.py, which compares with a peer or a limit in the same run.
 set -euo pipefail

@@ -78,6 +78,8 @@ __all__ = [
 
 if TYPE_CHECKING:
     from . import comm as comm
+    from . import memory as memory
+    from . import nn as nn
     from .comm import *  # noqa: F403
 
 _NAMES_OF_COMM = frozenset((
@@ -88,6 +90,10 @@ _NAMES_OF_COMM = frozenset((
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("memory", "nn"):
+        from importlib import import_module
+
+        return import_module("." + name, __name__)
     if name != "comm" and name not in _NAMES_OF_COMM:
         raise AttributeError(f"module 'godwit' has no attribute {name!r}")
     from importlib import import_module
@@ -98,4 +104,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "comm", *_NAMES_OF_COMM})
+    return sorted({*globals(), "comm", "memory", "nn", *_NAMES_OF_COMM})

@@ -592,7 +592,8 @@ int gwi_window_make(gw_comm *comm, gwi_window_key *ret_key)
     int err = new_window(comm, &w);
     if (err < 0)
         return err;
-    err = f->ops->segment_make(f, window_bytes(comm->size, slot_bytes), &w->segment);
+    size_t n_bytes = window_bytes(comm->size, slot_bytes);
+    err = f->ops->segment_make(f, n_bytes, n_bytes, &w->segment);
     if (err < 0) {
         free_window(w);
         return err;

@@ -202,9 +202,10 @@ struct gwi_fabric_ops {
 
     /* Memory for some processes only: those for whom shares() says yes, which may be
      * more than the node.  One makes the segment, zeroed, and tells the others its
-     * offset and length; they map it before the maker closes it.  None blocks. */
+     * offset and length; they map it before the maker closes it.  None blocks.  The first
+     * `n_now` bytes have memory at once, as with segment_open(). */
     int (*shares)(gwi_fabric *f, int rank);
-    int (*segment_make)(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segment);
+    int (*segment_make)(gwi_fabric *f, size_t n_bytes, size_t n_now, gwi_segment *ret_segment);
     int (*segment_map)(gwi_fabric *f, uint64_t offset, size_t n_bytes, gwi_segment *ret_segment);
 
     /* Leave the job and free the fabric.  Does not wait for anybody. */

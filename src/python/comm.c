@@ -159,6 +159,26 @@ static int leave(Comm *self, int err)
     return result;
 }
 
+/* For parts that use a communicator. */
+
+int gwi_comm_enter(PyObject *comm, gw_comm **ret_comm)
+{
+    if (enter((Comm *)comm) < 0)
+        return -1;
+    *ret_comm = ((Comm *)comm)->comm;
+    return 0;
+}
+
+int gwi_comm_leave(PyObject *comm, int err)
+{
+    return leave((Comm *)comm, err);
+}
+
+PyObject *gwi_comm_its_world(PyObject *comm)
+{
+    return ((Comm *)comm)->world;
+}
+
 /* ---- making communicators -------------------------------------------------------- */
 
 /* Takes `comm`, which may be NULL. */

@@ -25,6 +25,7 @@ typedef struct gwi_state {
     gwi_errors errors;
     gwi_intake_state intake;
     PyObject *world_type, *comm_type, *request_type, *parameters_type, *worker_type;
+    PyObject *memory_type, *chunk_type;
 } gwi_state;
 
 typedef struct gwi_part {
@@ -38,6 +39,7 @@ extern const gwi_part gwi_errors_part;
 extern const gwi_part gwi_intake_part;
 extern const gwi_part gwi_world_part;
 extern const gwi_part gwi_comm_part;
+extern const gwi_part gwi_memory_part;
 extern const gwi_part gwi_params_part;
 extern const gwi_part gwi_checkpoint_part;
 extern const gwi_part gwi_worker_part;
@@ -76,5 +78,12 @@ void gwi_tenant_remove(gwi_tenant *tenant);
 
 /* comm.c: the World's own communicator, as an object. */
 PyObject *gwi_comm_of_world(PyObject *world);
+
+/* comm.c: as gwi_world_enter() and leave(), with a Comm that stays open between the two; and
+ * its World, borrowed. */
+struct gw_comm;
+int gwi_comm_enter(PyObject *comm, struct gw_comm **ret_comm);
+int gwi_comm_leave(PyObject *comm, int err);
+PyObject *gwi_comm_its_world(PyObject *comm);
 
 #endif

@@ -402,15 +402,17 @@ int gwi_host_segment_map(gwi_host *host, uint64_t offset, size_t n_bytes, gwi_se
     return err;
 }
 
-int gwi_host_segment_make(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment)
+int gwi_host_segment_make(gwi_host *host, size_t n_bytes, size_t n_now, gwi_segment *ret_segment)
 {
     size_t whole = (n_bytes + 4095) & ~(size_t)4095;
     uint64_t offset = gwi_arena_reserve(&host->header->arena, whole + TAIL_BYTES);
-    int err = gwi_arena_allocate(host->fd, offset, whole + TAIL_BYTES);
+    int err = n_now < whole ? gwi_arena_allocate(host->fd, offset + whole, TAIL_BYTES)
+                            : gwi_arena_allocate(host->fd, offset, whole + TAIL_BYTES);
 
-    if (err < 0)
-        return err;
-    err = gwi_host_segment_map(host, offset, whole, ret_segment);
+    if (err == 0 && n_now > 0 && n_now < whole)
+        err = gwi_arena_allocate(host->fd, offset, n_now);
+    if (err == 0)
+        err = gwi_host_segment_map(host, offset, whole, ret_segment);
     if (err < 0)
         gwi_arena_release(host->fd, offset, whole + TAIL_BYTES);
     return err;

@@ -132,7 +132,7 @@ int gwi_host_check(gwi_host *host);
 int gwi_host_segment_open(gwi_host *host, size_t n_bytes, size_t n_now, gwi_segment *ret_segment);
 int gwi_host_segment_need(const gwi_host *host, const gwi_segment *segment, size_t at,
                           size_t n_bytes);
-int gwi_host_segment_make(gwi_host *host, size_t n_bytes, gwi_segment *ret_segment);
+int gwi_host_segment_make(gwi_host *host, size_t n_bytes, size_t n_now, gwi_segment *ret_segment);
 int gwi_host_segment_map(gwi_host *host, uint64_t offset, size_t n_bytes, gwi_segment *ret_segment);
 void gwi_host_print_ledger(gwi_host *host, FILE *to);
 

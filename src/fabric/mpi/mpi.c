@@ -373,9 +373,9 @@ static int mpi_shares(gwi_fabric *f, int rank)
     return same_node(self(f), rank);
 }
 
-static int mpi_segment_make(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segment)
+static int mpi_segment_make(gwi_fabric *f, size_t n_bytes, size_t n_now, gwi_segment *ret_segment)
 {
-    return self(f)->local->ops->segment_make(self(f)->local, n_bytes, ret_segment);
+    return self(f)->local->ops->segment_make(self(f)->local, n_bytes, n_now, ret_segment);
 }
 
 static int mpi_segment_map(gwi_fabric *f, uint64_t offset, size_t n_bytes, gwi_segment *ret_segment)

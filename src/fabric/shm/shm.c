@@ -235,9 +235,9 @@ static int shm_shares(gwi_fabric *f, int rank)
     return 1;
 }
 
-static int shm_segment_make(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segment)
+static int shm_segment_make(gwi_fabric *f, size_t n_bytes, size_t n_now, gwi_segment *ret_segment)
 {
-    return gwi_host_segment_make(self(f)->host, n_bytes, ret_segment);
+    return gwi_host_segment_make(self(f)->host, n_bytes, n_now, ret_segment);
 }
 
 static int shm_segment_map(gwi_fabric *f, uint64_t offset, size_t n_bytes, gwi_segment *ret_segment)

@@ -733,8 +733,9 @@ static int sim_shares(gwi_fabric *f, int rank)
     return f->place.rank == rank;
 }
 
-static int sim_segment_make(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segment)
+static int sim_segment_make(gwi_fabric *f, size_t n_bytes, size_t n_now, gwi_segment *ret_segment)
 {
+    (void)n_now;
     (void)f, (void)ret_segment;
     return gwi_fail(GW_EUNSUP, "the simulation has no segment of %zu bytes outside of nodes",
                     n_bytes);
@@ -743,7 +744,7 @@ static int sim_segment_make(gwi_fabric *f, size_t n_bytes, gwi_segment *ret_segm
 static int sim_segment_map(gwi_fabric *f, uint64_t offset, size_t n_bytes, gwi_segment *ret_segment)
 {
     (void)offset;
-    return sim_segment_make(f, n_bytes, ret_segment);
+    return sim_segment_make(f, n_bytes, n_bytes, ret_segment);
 }
 
 static void sim_segment_close(gwi_fabric *f, gwi_segment *segment)

@@ -1,0 +1,1 @@
+"""What `import wg_torch` finds after `godwit run --as wholegraph`."""

@@ -1,0 +1,1 @@
+"""What `import wholegraph` finds after `godwit run --as wholegraph`."""

@@ -1,0 +1,1 @@
+"""PyTorch's side of the look-alike of WholeMemory."""
