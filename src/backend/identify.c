@@ -148,7 +148,7 @@ static bool hidden(gw_blas_info *info)
 {
     static const struct {
         const char *vendor, *text;
-    } marks[] = {{"blis", "BLIS_NUM_THREADS"}, {"openblas", "OPENBLAS_NUM_THREADS"}};
+    } marks[] = {{"blis", "libblis"}, {"openblas", "OPENBLAS_NUM_THREADS"}};
 
     for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
         if (file_holds(info->file, marks[i].text)) {

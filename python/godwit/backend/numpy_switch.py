@@ -1,0 +1,2 @@
+def route(blas): return "not routed"
+def unroute(): pass
