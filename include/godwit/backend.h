@@ -54,6 +54,10 @@ GW_API int gw_blas_find(const char *const *more, int (*found)(const char *path, 
  * child died.  GW_ETIMEOUT: it took longer than a minute. */
 GW_API int gw_blas_probe(const char *path, gw_blas_info *ret_info);
 
+/* The path of a file that belongs to Godwit and lies beside its library, such as "godwit-audit.so", what the
+ * dynamic loader puts into a program that is profiled.  GW_EUNSUP: not there. */
+GW_API int gw_companion(const char *file, char *ret_path, size_t room);
+
 /* ---- products through one of them -------------------------------------------------------- */
 
 typedef struct gw_blas gw_blas;
@@ -81,6 +85,9 @@ typedef struct gw_gemm {
 } gw_gemm;
 
 GW_API int gw_blas_gemm(gw_blas *blas, const gw_gemm *gemm);
+
+/* How often its sgemm or dgemm was called so far, by the function above and by convolutions. */
+GW_API int64_t gw_blas_products(const gw_blas *blas);
 
 /* A convolution layer.  x is n x c_in x h x w, weight c_out x c_in/groups x kh x kw, bias c_out
  * or NULL, y n x c_out x gw_conv2d_out(0) x gw_conv2d_out(1); all dense. */

@@ -237,14 +237,21 @@ int gw_blas_gemm(gw_blas *blas, const gw_gemm *gemm)
     int err = check(blas, gemm);
     if (err < 0)
         return err;
-    if (gemm->m > 0 && gemm->n > 0)
-        calls[real][blas->int_bits == 64](blas, gemm);
+    if (gemm->m == 0 || gemm->n == 0)
+        return 0;
+    atomic_fetch_add_explicit(&blas->n_products, 1, memory_order_relaxed);
+    calls[real][blas->int_bits == 64](blas, gemm);
     return 0;
+}
+
+int64_t gw_blas_products(const gw_blas *blas)
+{
+    return atomic_load_explicit(&blas->n_products, memory_order_relaxed);
 }
 
 /* ---- companions -------------------------------------------------------------------------- */
 
-int gwi_companion_find(const char *file, char *ret_path, size_t room)
+int gw_companion(const char *file, char *ret_path, size_t room)
 {
     static const char *const below[] = {"", "godwit/", "../src/"};
     const char *given;

@@ -7,9 +7,10 @@
 
 #include <godwit/backend.h>
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
-/* Set when opened, then constant: any thread may read it. */
+/* Set when opened, then constant, but for the counter: any thread may read it. */
 struct gw_blas {
     void *library;         /* dlopen's; never closed, because threads may be inside */
     void *gemm[2];         /* of float32 and float64; NULL: not there */
@@ -18,6 +19,7 @@ struct gw_blas {
     char prefix[16];       /* of the names */
     char suffix[16];
     char path[1024];
+    _Atomic int64_t n_products; /* counted by whoever calls */
 };
 
 /* Look up one of the library's own functions, such as "openblas_get_config": under that name,
@@ -26,10 +28,6 @@ void *gwi_blas_symbol(const gw_blas *blas, const char *name);
 
 /* Fill in who made it, which version, how it computes.  Prints of the library go nowhere. */
 void gwi_blas_identify(const gw_blas *blas, gw_blas_info *ret_info);
-
-/* Where a program or library that belongs to Godwit lies: beside the library, in a directory
- * "godwit" below, or where GODWIT_PLUGINS says.  GW_EUNSUP: nowhere. */
-int gwi_companion_find(const char *file, char *ret_path, size_t room);
 
 /* The check of gw_blas_gemm and its kin: 0 for float32, 1 for float64, else GW_ETYPE. */
 int gwi_blas_real(gw_dtype dtype);

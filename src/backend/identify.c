@@ -191,6 +191,8 @@ void gwi_blas_identify(const gw_blas *blas, gw_blas_info *ret_info)
             if (dladdr(blas->gemm[i], &where) != 0 && where.dli_fname != NULL)
                 SET(info.file, "%s", where.dli_fname);
         }
+    if (info.file[0] == '\0') /* a profiler stands between */
+        SET(info.file, "%s", blas->path);
     if (gwi_blas_symbol(blas, "cblas_sgemm") != NULL)
         info.has |= GW_BLAS_CBLAS;
     if (!blas->by_cblas)

@@ -135,7 +135,7 @@ static int ask_child(const gwi_child_order *order, int64_t limit_ns, gwi_child_a
     pid_t pid;
     surroundings around;
 
-    int err = gwi_companion_find(PROGRAM, program, sizeof program);
+    int err = gw_companion(PROGRAM, program, sizeof program);
     if (err < 0)
         return err;
     err = surround(order->what == GWI_CHILD_MEASURE ? order->bench.n_threads : 0, &around);

@@ -199,6 +199,27 @@ static PyObject *blas_set_threads(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* companion(file) -> path of a program or library that belongs to Godwit */
+static PyObject *companion(PyObject *module, PyObject *args)
+{
+    const char *file;
+    char path[4096];
+
+    if (!PyArg_ParseTuple(args, "s", &file) ||
+        gwi_check(gwi_state_of(module), gw_companion(file, path, sizeof path)) < 0)
+        return NULL;
+    return PyUnicode_DecodeFSDefault(path);
+}
+
+/* blas_products(capsule) -> int */
+static PyObject *blas_products(PyObject *module, PyObject *capsule)
+{
+    gw_blas *blas = PyCapsule_GetPointer(capsule, BLAS_NAME);
+
+    (void)module;
+    return blas == NULL ? NULL : PyLong_FromLongLong(gw_blas_products(blas));
+}
+
 #define REALS (GWI_DTYPE_BIT(GWI_F32) | GWI_DTYPE_BIT(GWI_F64))
 
 /* How the last two dimensions lie: row by row, column by column, or neither (-1).  A dimension of one entry
@@ -363,6 +384,8 @@ static PyMethodDef methods[] = {
     {"blas_open", blas_open, METH_O, "blas_open(path, /)\n--\n\nLoad a library into this process."},
     {"blas_describe", blas_describe, METH_O, "blas_describe(blas, /)\n--\n\nWhat an open library says of itself."},
     {"blas_set_threads", blas_set_threads, METH_VARARGS, "blas_set_threads(blas, n, /)\n--\n\nThreads of a product."},
+    {"companion", companion, METH_VARARGS, "companion(file, /)\n--\n\nWhere a part of Godwit lies that is no Python."},
+    {"blas_products", blas_products, METH_O, "blas_products(blas, /)\n--\n\nHow often its sgemm or dgemm was called."},
     {"blas_gemm", blas_gemm, METH_VARARGS,
      "blas_gemm(blas, a, b, c, alpha, beta, /)\n--\n\n0 if c is now alpha a b + beta c; else the sum of 1, 2 and "
      "4 for those of a, b and c that have to be copied first."},

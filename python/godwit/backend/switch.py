@@ -73,7 +73,7 @@ def _kernel(op: Any, arguments: Sequence[Any], keywords: dict) -> Callable:
 class Use:
     """What `with use(...) as blas` gives: the library, and what went through it.
 
-    `calls` counts the products of the library that were asked for, by operation; `passed` what was left
+    `calls` counts what was routed, by operation; `products` the library's matrix products that this took; `passed` what was left
     to PyTorch, by operation and reason.
     """
 
@@ -109,6 +109,11 @@ class Use:
             _stack.remove(self)
             if not _stack:
                 _unregister()
+
+    @property
+    def products(self) -> int:
+        """How often the library's sgemm or dgemm was called: several times for a large convolution."""
+        return _native.blas_products(self._blas)
 
     # ---- products ------------------------------------------------------------------------
 
