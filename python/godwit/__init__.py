@@ -77,6 +77,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from . import backend as backend
     from . import comm as comm
     from .comm import *  # noqa: F403
 
@@ -88,6 +89,10 @@ _NAMES_OF_COMM = frozenset((
 
 
 def __getattr__(name: str) -> Any:
+    if name == "backend":
+        from importlib import import_module
+
+        return import_module(".backend", __name__)
     if name != "comm" and name not in _NAMES_OF_COMM:
         raise AttributeError(f"module 'godwit' has no attribute {name!r}")
     from importlib import import_module
@@ -98,4 +103,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "comm", *_NAMES_OF_COMM})
+    return sorted({*globals(), "backend", "comm", *_NAMES_OF_COMM})

@@ -155,13 +155,14 @@ def _give_names(found: list[Library]) -> None:
         library.name = unique
 
 
-def libraries(users: bool = False, problems: Optional[list[str]] = None) -> list[Library]:
+def libraries(users: bool = False, problems: Optional[list[str]] = None, hint: str = "") -> list[Library]:
     """Every BLAS of this machine and of this Python's packages.
 
     With `users`, PyTorch and NumPy are asked which one they load, which takes some seconds. Files that look
-    like a BLAS and cannot be loaded are told in the list `problems`, if it is given.
+    like a BLAS and cannot be loaded are told in the list `problems`, if it is given. With `hint`, only files with that
+    in their path are asked.
     """
-    paths = _native.blas_find(python_directories())
+    paths = [path for path in _native.blas_find(python_directories()) if hint in path]
     with ThreadPoolExecutor(max_workers=4) as pool:
         answers = [info for info in pool.map(_ask, paths) if info is not None]
     if problems is not None:
@@ -190,7 +191,18 @@ def find(name: str) -> Library:
         found = _fold([info])[0]
         found.name = os.path.basename(name)
         return found
-    known = libraries()
+    # Asking them all takes seconds; those that can be meant have the word in their path.
+    first = name.partition("-")[0]
+    for hint in ({"reference": "/blas/", "mkl": "mkl"}.get(first, first), ""):
+        try:
+            return _choose(name, libraries(hint=hint))
+        except _native.InvalidValue:
+            if not hint:
+                raise
+    raise AssertionError
+
+
+def _choose(name: str, known: list[Library]) -> Library:
     for library in known:
         if library.name == name:
             return library
@@ -198,7 +210,7 @@ def find(name: str) -> Library:
         for library in known:
             if library.name == f"{name}-{threading}":
                 return library
-    starting = [library for library in known if library.name.startswith(name)]
+    starting = [library for library in known if library.name.startswith(f"{name}-")]
     if starting and name:
         return starting[0]
     raise _native.InvalidValue(f"there is no BLAS '{name}' here; there are: "
