@@ -108,6 +108,12 @@ GW_API int gw_blas_conv2d_grad_input(gw_blas *blas, const gw_conv2d *conv, const
 GW_API int gw_blas_conv2d_grad_weight(gw_blas *blas, const gw_conv2d *conv, const void *x,
                                       const void *grad_y, void *grad_weight);
 
+/* From now on, the calls of cblas_sgemm and cblas_dgemm by the loaded library `path` (NumPy's compiled core) are
+ * products of `blas`; NULL: its own again.  One library at a time.  `ret_n_slots` tells how many places were
+ * changed: 0 if the library calls no such function by the dynamic linker.  `blas` has to stay open, also
+ * afterwards until no thread can be inside a product. */
+GW_API int gw_blas_reroute(const char *path, gw_blas *blas, int *ret_n_slots);
+
 /* ---- how fast ---------------------------------------------------------------------------- */
 
 /* Measure, in a child process, so that every library has the machine and its threads as

@@ -211,6 +211,26 @@ static PyObject *companion(PyObject *module, PyObject *args)
     return PyUnicode_DecodeFSDefault(path);
 }
 
+/* numpy_route(path, capsule or None) -> number of slots */
+static PyObject *numpy_route(PyObject *module, PyObject *args)
+{
+    PyObject *bytes = NULL, *capsule;
+    int n = 0;
+
+    if (!PyArg_ParseTuple(args, "O&O", PyUnicode_FSConverter, &bytes, &capsule))
+        return NULL;
+    gw_blas *blas = capsule == Py_None ? NULL : PyCapsule_GetPointer(capsule, BLAS_NAME);
+    int err = blas == NULL && capsule != Py_None
+                  ? -1
+                  : gwi_check(gwi_state_of(module), gw_blas_reroute(PyBytes_AsString(bytes), blas, &n));
+    Py_DECREF(bytes);
+    if (err < 0)
+        return NULL;
+    if (blas != NULL)
+        Py_INCREF(capsule); /* and never given back: a thread may be inside a product for as long as it likes */
+    return PyLong_FromLong(n);
+}
+
 /* blas_products(capsule) -> int */
 static PyObject *blas_products(PyObject *module, PyObject *capsule)
 {
@@ -384,6 +404,8 @@ static PyMethodDef methods[] = {
     {"blas_open", blas_open, METH_O, "blas_open(path, /)\n--\n\nLoad a library into this process."},
     {"blas_describe", blas_describe, METH_O, "blas_describe(blas, /)\n--\n\nWhat an open library says of itself."},
     {"blas_set_threads", blas_set_threads, METH_VARARGS, "blas_set_threads(blas, n, /)\n--\n\nThreads of a product."},
+    {"numpy_route", numpy_route, METH_VARARGS,
+     "numpy_route(path, blas, /)\n--\n\nNumPy's products through a library, or, with None, its own again."},
     {"companion", companion, METH_VARARGS, "companion(file, /)\n--\n\nWhere a part of Godwit lies that is no Python."},
     {"blas_products", blas_products, METH_O, "blas_products(blas, /)\n--\n\nHow often its sgemm or dgemm was called."},
     {"blas_gemm", blas_gemm, METH_VARARGS,

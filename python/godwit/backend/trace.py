@@ -45,6 +45,7 @@ _LAYERS = (
     (r"libtorch_cpu", r"at::native", "ATen: the operation itself"),
     (r"libgodwit|_native", r"", "Godwit: the switched BLAS is called from here"),
     (r"blas|blis|atlas", r"", "the BLAS"),
+    (r"no file", r"", "machine code that was generated for these shapes when the program ran"),
     (r"libgomp|libomp|libiomp", r"", "OpenMP: the same work in several threads"),
 )
 
@@ -81,6 +82,8 @@ def _interesting(stack: tuple) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for library, name in stack:
         name = readable(name)
+        if library == "?":
+            library, name = "(no file)", "(code made at run time)"
         if library.startswith(("libpython", "python")):
             name = "(interpreter)"
         elif library.startswith(("libc.so", "ld-linux")) and not rows:
@@ -100,7 +103,7 @@ def show(operation: str, blas: Optional[str] = None, seconds: float = 2.0) -> st
     best: Counter = Counter()
     for stack, n in found.items():
         library, name = stack[-1]
-        ends[library, readable(name)] += n
+        ends[("(no file)", "(code made at run time)") if library == "?" else (library, readable(name))] += n
         best[tuple(_interesting(stack))] += n
     path, n = best.most_common(1)[0]
     lines = [f"torch.{operation}: {total} samples; the path below has {100 * n / total:.0f} % of them", ""]
@@ -116,7 +119,7 @@ def show(operation: str, blas: Optional[str] = None, seconds: float = 2.0) -> st
     for (library, name), n in ends.most_common(6):
         lines.append(f"  {100 * n / total:5.1f} %  {library}: {name}")
     lines.append("")
-    lines.append("functions without a name ('?') are not exported, such as kernels that are generated at run time")
+    lines.append("functions without a name ('?') are not exported by their library")
     return "\n".join(lines)
 
 

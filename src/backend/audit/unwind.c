@@ -233,12 +233,53 @@ static bool read_entry(const object *o, uint64_t pc, entry *e)
 
 /* ---- carrying it out --------------------------------------------------------------------------- */
 
-enum { SAME, AT_CFA, IN_REGISTER, UNKNOWN };
+enum { SAME, AT_CFA, IN_REGISTER, AT_EXPRESSION, UNKNOWN };
+
+/* The small programs that say where a frame is when it was put on a round address, and in the tables of calls (PLT):
+ * `push_cfa` is on the stack at the start, for registers.  False: something that is not known here. */
+static bool work_out(frame *f, reader r, uint64_t push_cfa, uint64_t *ret_value)
+{
+    uint64_t stack[16] = {push_cfa}, a;
+    unsigned n = 1;
+
+    while (r.at < r.end) {
+        uint8_t op = *r.at++;
+        if (n >= 15 || n == 0)
+            return false;
+        if (op >= 0x30 && op <= 0x4f) {
+            stack[n++] = op - 0x30U;
+        } else if (op >= 0x70 && op <= 0x80) { /* a register and an offset */
+            stack[n++] = f->r[op - 0x70] + (uint64_t)read_sleb(&r);
+        } else if (op == 0x06) {
+            if (!load(f, stack[n - 1], &stack[n - 1]))
+                return false;
+        } else if (op == 0x08 || op == 0x09) {
+            a = read_bytes(&r, 1);
+            stack[n++] = op == 0x08 ? a : (uint64_t)(int64_t)(int8_t)a;
+        } else if (op == 0x23) {
+            stack[n - 1] += read_uleb(&r);
+        } else if (n >= 2 && (op == 0x1a || op == 0x1c || op == 0x22 || op == 0x24 || op == 0x2a)) {
+            a = stack[--n];
+            uint64_t *top = &stack[n - 1];
+            *top = op == 0x1a   ? *top & a
+                   : op == 0x1c ? *top - a
+                   : op == 0x22 ? *top + a
+                   : op == 0x24 ? *top << (a & 63)
+                                : (uint64_t)((int64_t)*top >= (int64_t)a);
+        } else {
+            return false;
+        }
+    }
+    *ret_value = stack[n - 1];
+    return n > 0;
+}
 
 typedef struct rules {
     uint64_t cfa_register;
     int64_t cfa_offset;
-    bool cfa_unknown; /* an expression, which is not worked out here */
+    bool cfa_unknown;        /* the tables say something that is not known here */
+    reader cfa_expression;   /* if there is one */
+    reader expression[N_REGISTERS];
     uint8_t how[N_REGISTERS];
     int64_t offset[N_REGISTERS];
 } rules;
@@ -253,7 +294,7 @@ static void set(rules *now, uint64_t which, uint8_t how, int64_t offset)
 
 static void carry_out(const entry *e, reader r, uint64_t pc, const rules *initial, rules *now)
 {
-    rules stack[4];
+    rules stack[3];
     unsigned depth = 0;
     uint64_t at = e->from, a;
 
@@ -296,17 +337,29 @@ static void carry_out(const entry *e, reader r, uint64_t pc, const rules *initia
         case 0x0c:
             now->cfa_register = read_uleb(&r);
             now->cfa_offset = (int64_t)read_uleb(&r);
-            now->cfa_unknown = false;
+            now->cfa_expression = (reader){NULL, NULL};
             break;
-        case 0x0d: now->cfa_register = read_uleb(&r); now->cfa_unknown = false; break;
+        case 0x0d: now->cfa_register = read_uleb(&r); now->cfa_expression = (reader){NULL, NULL}; break;
         case 0x0e: now->cfa_offset = (int64_t)read_uleb(&r); break;
-        case 0x0f: a = read_uleb(&r); r.at += a; now->cfa_unknown = true; break;
-        case 0x10: case 0x16: set(now, read_uleb(&r), UNKNOWN, 0); a = read_uleb(&r); r.at += a; break;
+        case 0x0f:
+            a = read_uleb(&r);
+            now->cfa_expression = (reader){r.at, r.at + a};
+            r.at += a;
+            break;
+        case 0x10: case 0x16: {
+            uint64_t which = read_uleb(&r);
+            a = read_uleb(&r);
+            set(now, which, op == 0x10 ? AT_EXPRESSION : UNKNOWN, 0);
+            if (which < N_REGISTERS)
+                now->expression[which] = (reader){r.at, r.at + a};
+            r.at += a;
+            break;
+        }
         case 0x11: a = read_uleb(&r); set(now, a, AT_CFA, read_sleb(&r) * e->data_unit); break;
         case 0x12:
             now->cfa_register = read_uleb(&r);
             now->cfa_offset = read_sleb(&r) * e->data_unit;
-            now->cfa_unknown = false;
+            now->cfa_expression = (reader){NULL, NULL};
             break;
         case 0x13: now->cfa_offset = read_sleb(&r) * e->data_unit; break;
         case 0x2e: read_uleb(&r); break; /* GNU_args_size */
@@ -327,15 +380,24 @@ static bool step_by_table(frame *f, uint64_t pc)
     carry_out(&e, e.common, UINT64_MAX, &initial, &initial);
     now = initial;
     carry_out(&e, e.own, pc, &initial, &now);
+    uint64_t cfa, old_sp = f->r[RSP];
     if (now.cfa_unknown || now.cfa_register >= RIP)
         return false;
-    uint64_t cfa = f->r[now.cfa_register] + (uint64_t)now.cfa_offset, old_sp = f->r[RSP];
+    if (now.cfa_expression.at == NULL)
+        cfa = f->r[now.cfa_register] + (uint64_t)now.cfa_offset;
+    else if (!work_out(f, now.cfa_expression, 0, &cfa))
+        return false;
     if (cfa <= old_sp || cfa - old_sp > LARGEST_FRAME || cfa % 8 != 0)
         return false;
     frame next = *f;
     for (int i = 0; i < N_REGISTERS; i++) {
         if (now.how[i] == AT_CFA && !load(&next, cfa + (uint64_t)now.offset[i], &next.r[i]))
             return false;
+        if (now.how[i] == AT_EXPRESSION) {
+            uint64_t where;
+            if (!work_out(f, now.expression[i], cfa, &where) || !load(&next, where, &next.r[i]))
+                return false;
+        }
         if (now.how[i] == IN_REGISTER && now.offset[i] >= 0 && now.offset[i] < N_REGISTERS)
             next.r[i] = f->r[now.offset[i]];
     }
