@@ -13,6 +13,9 @@ STRESS_SECONDS ?= 60
 SEEDS ?= 1000000
 CHECKPOINT_KILLS ?= 200
 
+PROG ?= apps/conv2d_example.py
+ARGS ?=
+
 bin := .venv/bin
 
 .PHONY: help demo build test test-faults test-starts test-programs test-checkpoints test-stress test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench format install uninstall clean
@@ -22,6 +25,7 @@ MEMORY_CASES ?= 100
 bin := .venv/bin
 
 .PHONY: help demo build test test-faults test-starts test-programs test-stress test-memory test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench format install uninstall clean
+.PHONY: help demo build test test-faults test-starts test-programs test-stress test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench format install uninstall clean backends backends-remove blas-profile torch-profile
 
 help: ## show this list
 	@echo "Godwit $$(cat VERSION): distributed memory for PyTorch"
@@ -95,6 +99,20 @@ fuzz: ## feed made-up input to every decoder for 10 minutes (FUZZ_SECONDS=...)
 
 bench: build ## measure against Open MPI, MPICH and the machine's limits, in the same run
 	@tools/bench.sh $(BENCH)
+
+backends: ## install Debian's OpenBLAS (3 threadings), BLIS, ATLAS and reference BLAS side by side
+	@tools/backends.sh install
+
+backends-remove: ## take away what `make backends` installed
+	@tools/backends.sh remove
+
+blas-profile: build ## who calls the BLAS in PROG=program.py, how often, and the time
+	@$(bin)/godwit profile --lib libopenblas --lib libblas --lib libblis --lib libmkl --html build/blas-profile.html -- $(PROG) $(ARGS)
+	@echo "the page: build/blas-profile.html"
+
+torch-profile: build ## the same for PyTorch's own library below Python
+	@$(bin)/godwit profile --lib libtorch_python --html build/torch-profile.html -- $(PROG) $(ARGS)
+	@echo "the page: build/torch-profile.html"
 
 format: ## lay out the C files as .clang-format says
 	@tools/setup.sh format

@@ -272,6 +272,13 @@ test)
     require "${compiler[@]}" libcmocka-dev clang
     require "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev" # libFuzzer, sanitizers
     mpis
+    # Through its own script, which keeps the machine's choice of a BLAS as it is.
+    if have_dpkg && [ "$(id -u)" = 0 ] && [ ! -e "$root/build/given-up-backends" ]; then
+        tools/backends.sh install >"$logs/backends.log" 2>&1 || {
+            touch "$root/build/given-up-backends"
+            say "warning: going on without Debian's BLAS libraries (see $logs/backends.log)"
+        }
+    fi
     wish "Debian's PyTorch" python3-torch python3-numpy python3-pytest python3-hypothesis
     make_venv requirements.txt requirements-test.txt
     build_mpi4py openmpi

@@ -77,6 +77,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from . import backend as backend
     from . import comm as comm
     from . import memory as memory
     from . import nn as nn
@@ -94,6 +95,10 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         return import_module("." + name, __name__)
+    if name == "backend":
+        from importlib import import_module
+
+        return import_module(".backend", __name__)
     if name != "comm" and name not in _NAMES_OF_COMM:
         raise AttributeError(f"module 'godwit' has no attribute {name!r}")
     from importlib import import_module
@@ -105,3 +110,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), "comm", "memory", "nn", *_NAMES_OF_COMM})
+    return sorted({*globals(), "backend", "comm", *_NAMES_OF_COMM})

@@ -110,12 +110,23 @@ def _library(report: Report, name: str, build: Callable[[object], list[str]]) ->
         report.info("", f"does not say how it was built ({error})")
 
 
+def _blas(report: Report) -> None:
+    """The short form of `godwit backend list`: what can be switched to."""
+    from .backend import libraries
+
+    for i, library in enumerate(libraries()):
+        threads = f"{library.threads} threads" if library.threads != 1 else "1 thread"
+        report.info("" if i else "BLAS", f"{library.name} {library.version}, {threads}"
+                                         + (f", {library.kernel}" if library.kernel else ""))
+
+
 def _versions(report: Report) -> None:
     report.section("Versions")
     report.info("godwit", f"{__version__}, in {os.path.dirname(os.path.abspath(__file__))}")
     report.info("python", f"{platform.python_version()}, {sys.executable}")
     _library(report, "torch", _torch_build)
     _library(report, "numpy", _numpy_build)
+    _blas(report)
 
 
 # ---- the machine ---------------------------------------------------------------

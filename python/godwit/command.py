@@ -9,8 +9,9 @@ import sys
 from typing import Optional, Sequence
 
 from . import __version__, _native, dropin
+from .backend import command as backend
 
-RUN_USAGE = "godwit run [-n N] [--node-size K] [--as NAME,...] program [argument ...]"
+RUN_USAGE = "godwit run [-n N] [--node-size K] [--as NAME,...] [--blas NAME] program [argument ...]"
 RUN_HELP = """\
 The program is a Python file (*.py), `-m module` as python has it, or any
 executable.  Its arguments are passed on as they are.  Without -n it starts no
@@ -59,6 +60,10 @@ def _parser() -> argparse.ArgumentParser:
                      help="let the program import these projects' modules from Godwit, installed or not: "
                           + ", ".join(dropin.names()))
 
+    run.add_argument("--blas", metavar="NAME",
+                     help="route PyTorch's and NumPy's products through this BLAS (`godwit backend list`, or a path)")
+
+    backend.add(commands)
     commands.add_parser("check", help="say whether jobs can run here, and how")
     checkpoint = commands.add_parser("checkpoint", help="look at saved parameters")
     looks = checkpoint.add_subparsers(dest="look", metavar="show", required=True)
@@ -92,7 +97,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             return list(arguments[:i]), list(arguments[i + 1:])
         if word == "-m" or not word.startswith("-"):
             break
-        i += 2 if word in ("-n", "--node-size", "--as") else 1
+        i += 2 if word in ("-n", "--node-size", "--as", "--blas") else 1
     return list(arguments[:i]), list(arguments[i:])
 
 
@@ -119,8 +124,21 @@ def _become(argv: Sequence[str], node_size: Optional[int]) -> int:
         return 126
 
 
-def _run(n: Optional[int], node_size: Optional[int], program: Sequence[str]) -> int:
-    argv = program_argv(program)
+def _routed(blas: str, program: Sequence[str]) -> list[str]:
+    """The program, with its products through another BLAS: only a Python program has any that can be routed."""
+    if program[0] != "-m" and not program[0].endswith(".py"):
+        raise _native.InvalidValue(f"--blas routes Python programs; '{program[0]}' is none (*.py, or -m module)")
+    from .backend import find
+
+    return [sys.executable, "-m", "godwit.backend.routed", find(blas).path, *program]
+
+
+def _run(n: Optional[int], node_size: Optional[int], program: Sequence[str], blas: Optional[str] = None) -> int:
+    try:
+        argv = _routed(blas, program) if blas else program_argv(program)
+    except (_native.Error, FileNotFoundError) as error:
+        print(f"godwit run: {error}", file=sys.stderr)
+        return 1
     if n is None:
         return _become(argv, node_size)
     try:
@@ -154,9 +172,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     program: list[str] = []
     if words[:1] == ["run"]:
         words, program = _split(words)
+    elif words[:1] == ["profile"]:
+        words, program = backend.split(words)
 
     parser = _parser()
     options = parser.parse_args(words)
+    if options.command in ("backend", "profile"):
+        return backend.main(options, program)
     if options.command == "check":
         return _check()
     if options.command == "ps":
@@ -177,4 +199,4 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         parser.error(f"run: which program?  usage: {RUN_USAGE}")
     if options.lookalikes:
         os.environ["PYTHONPATH"] = dropin.python_path(options.lookalikes, os.environ.get("PYTHONPATH", ""))
-    return _run(options.n, options.node_size, program)
+    return _run(options.n, options.node_size, program, options.blas)

@@ -46,6 +46,7 @@ extern const gwi_part gwi_worker_part;
 extern const gwi_part gwi_launch_part;
 extern const gwi_part gwi_jobs_part;
 extern const gwi_part gwi_probe_part;
+extern const gwi_part gwi_backend_part;
 
 /* For PyMethodDef: CPython calls each function with the arguments that its
  * flags promise. */
