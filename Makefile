@@ -13,19 +13,15 @@ STRESS_SECONDS ?= 60
 SEEDS ?= 1000000
 CHECKPOINT_KILLS ?= 200
 
+MEMORY_CASES ?= 100
 PROG ?= apps/conv2d_example.py
 ARGS ?=
 
 bin := .venv/bin
 
-.PHONY: help demo build test test-faults test-starts test-programs test-checkpoints test-stress test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench format install uninstall clean
-.PHONY: help demo build test test-faults test-starts test-dropin test-programs test-stress test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench format install uninstall clean
-MEMORY_CASES ?= 100
-
-bin := .venv/bin
-
-.PHONY: help demo build test test-faults test-starts test-programs test-stress test-memory test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench format install uninstall clean
-.PHONY: help demo build test test-faults test-starts test-programs test-stress test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench format install uninstall clean backends backends-remove blas-profile torch-profile
+.PHONY: help demo build test test-faults test-starts test-dropin test-programs test-checkpoints test-stress test-memory \
+	test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench backends backends-remove blas-profile \
+	torch-profile format install uninstall clean
 
 help: ## show this list
 	@echo "Godwit $$(cat VERSION): distributed memory for PyTorch"

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from . import nn as nn
     from .comm import *  # noqa: F403
 
+_MODULES = frozenset(("backend", "comm", "memory", "nn"))  # imported when they are first used
 _NAMES_OF_COMM = frozenset((
     "ANY_SOURCE", "ANY_TAG", "COMM_WORLD", "Communicator", "JoinDummies", "JoinDummiesHandle", "MPI_BAND", "MPI_BOR",
     "MPI_BXOR", "MPI_Communicator", "MPI_LAND", "MPI_LOR", "MPI_LXOR", "MPI_MAX", "MPI_MAXLOC", "MPI_MIN", "MPI_MINLOC",
@@ -91,23 +92,14 @@ _NAMES_OF_COMM = frozenset((
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("memory", "nn"):
-        from importlib import import_module
-
-        return import_module("." + name, __name__)
-    if name == "backend":
-        from importlib import import_module
-
-        return import_module(".backend", __name__)
-    if name != "comm" and name not in _NAMES_OF_COMM:
+    if name not in _MODULES and name not in _NAMES_OF_COMM:
         raise AttributeError(f"module 'godwit' has no attribute {name!r}")
     from importlib import import_module
 
-    comm = import_module(".comm", __name__)
-    value = globals()[name] = comm if name == "comm" else getattr(comm, name)
+    module = import_module(f".{name if name in _MODULES else 'comm'}", __name__)
+    value = globals()[name] = module if name in _MODULES else getattr(module, name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "comm", "memory", "nn", *_NAMES_OF_COMM})
-    return sorted({*globals(), "backend", "comm", *_NAMES_OF_COMM})
+    return sorted({*globals(), *_MODULES, *_NAMES_OF_COMM})

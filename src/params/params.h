@@ -89,11 +89,10 @@ struct gw_params {
     gwi_slot *slots;      /* by channel */
     unsigned char *trays; /* by seat */
     size_t tray_bytes;
-    gwi_agent *agent; /* owned; NULL: this process has none */
-    /* set once, by who enables sampling, when it is complete; NULL: not yet (sampling.h) */
-    _Atomic(gwi_sampling *) sampling; /* owned */
     gwi_agent *agent;          /* owned; NULL: this process has none */
     struct gwi_inside *inside; /* owned: what is shown of it; NULL: not yet */
+    /* set once, by who enables sampling, when it is complete; NULL: not yet (sampling.h) */
+    _Atomic(gwi_sampling *) sampling; /* owned */
     /* under `lock` */
     pthread_mutex_t lock;
     gw_worker **workers;             /* by number; NULL: not yet, or closed again */
