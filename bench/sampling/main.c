@@ -9,8 +9,8 @@
  *           comes; then a millisecond of sleep, in which agents can do what was announced.  What
  *           counts is the time that the worker spends in its calls.
  *   bare    The same without the sleep: workers and agents share the cores.
- *   plain   Pulls of those keys of the last block that are on the node, 512 in a call.  The blocks
- *           before it are so long that none of it is left in the caches.
+ *   plain   Pulls of those keys of the last block that are on the node, 512 in a call, at the same
+ *           pace.  The blocks are so long that not much of them is left in the caches.
  *
  * Each case gives a line as those of bench/params do: ns a key, of each call of prepare_sample, of
  * pull_sample, or of both for one clock ("loop"); of all clocks of a block ("block"); or a share of
@@ -179,8 +179,8 @@ static int64_t run_block(bench *b, struct loop *l, int64_t first, int n, double 
     return first + n;
 }
 
-/* Of a block's keys, those that are here. */
-static void time_plain(bench *b, struct loop *l, series *plain)
+/* Of a block's keys, those that are here; at the same pace, since sleep makes caches cold. */
+static void time_plain(bench *b, struct loop *l, double pause_ms, series *plain)
 {
     size_t n = 0;
 
@@ -194,6 +194,8 @@ static void time_plain(bench *b, struct loop *l, series *plain)
         double begin = now_ns();
         call(b, PULL, l->keys + at, BATCH);
         note(plain, (now_ns() - begin) / BATCH);
+        if (pause_ms > 0)
+            sleep_ms(pause_ms);
     }
 }
 
@@ -201,15 +203,16 @@ static void time_plain(bench *b, struct loop *l, series *plain)
 static void measure(bench *b, struct loop *l, int bare, int64_t *number)
 {
     const char *how = bare ? "bare" : "paced";
+    double pause_ms = bare ? 0 : 1;
     int n_rounds = b->quick ? 3 : 8;
     series plain = {0};
 
     for (int round = -1; round < n_rounds; round++) {
         meet(b);
-        *number = run_block(b, l, *number, bare ? BLOCK : PACED_BLOCK, bare ? 0 : 1);
+        *number = run_block(b, l, *number, bare ? BLOCK : PACED_BLOCK, pause_ms);
         meet(b);
         sleep_ms(REST_MS); /* agents may have something left to do */
-        time_plain(b, l, &plain);
+        time_plain(b, l, pause_ms, &plain);
         if (round >= 0)
             continue;
         for (int c = 0; c < N_CASES; c++)

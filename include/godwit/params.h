@@ -210,7 +210,7 @@ typedef struct gw_clocks {
  * as an intent is; if `when` is NULL they are brought here now, as localize does, without
  * waiting.  The keys of a sample depend on the seed, the worker (its process's rank and its
  * number there) and how many it has prepared before, in a pool also on how large these were; with
- * local on where keys are. */
+ * local on where keys are, and in which portions they are pulled. */
 GW_API int gw_worker_prepare_sample(gw_worker *worker, size_t n, const gw_clocks *when,
                                     gw_sample *ret_sample);
 

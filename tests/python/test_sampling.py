@@ -107,6 +107,19 @@ def test_a_seed_repeats_the_draws_and_another_does_not():
     assert found[0] == found[1] != found[2]
 
 
+@pytest.mark.parametrize("scheme", ["naive", "preloc", "pool"])
+def test_portions_do_not_change_what_a_sample_has(scheme):
+    found = []
+    for portions in ((300,), (1, 99, 130, 70)):
+        with godwit.Parameters(1000, 2) as kv, kv.worker() as w:
+            w.set(np.arange(1000), np.repeat(np.arange(1000, dtype=np.float32), 2))
+            kv.enable_sampling(scheme, weights=np.arange(1000), seed=12)
+            first, second = w.prepare_sample(300), w.prepare_sample(300)
+            drawn = [pulled(w, h, n) for n in portions for h in (second, first)]  # in turns
+            found.append([sum(drawn[i::2], []) for i in range(2)])
+    assert found[0] == found[1] and found[0][0] != found[0][1]
+
+
 def test_threads_with_workers_of_their_own_sample_at_the_same_time():
     with godwit.Parameters(1000, 8, workers=4) as kv:
         kv.enable_sampling("pool", weights=np.arange(1000))
