@@ -73,7 +73,7 @@ static void what_four_ranks_saved_any_number_loads(void **state)
         run_with(4, node_size, save_it);
         assert_int_equal(count_entries(setting.dir, "."), 2);
         assert_int_equal(count_entries(setting.dir, "save-"), 1);
-        for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
+        for (size_t i = 0; i < sizeof loads / sizeof *loads; i += LIGHT ? 4 : 1)
             run_with(loads[i][0], loads[i][1], load_it);
         remove_directory(setting.dir);
     }
