@@ -251,19 +251,28 @@ static int put_all(struct writer *w, gw_worker *clerk, const struct share *share
     return err;
 }
 
+/* Rank 0 has made the directory.  If a rank has died meanwhile it has removed it again. */
+static int fail_without_directory(const gw_params *params, const char *path, const char *dir)
+{
+    gwi_fabric *f = params->world->fabric;
+
+    if (f->ops->check(f) < 0)
+        return GW_EPEER;
+    return gwi_fail(
+        GW_ESYS,
+        "cannot write %s: its directory, which rank 0 has made, is not there; all nodes "
+        "need '%s' on a file system that they share",
+        path, dir);
+}
+
 /* Create the file with all its room, so that a full disk is noticed early. */
-static int make_file(const char *path, const char *dir, uint64_t n_bytes)
+static int make_file(const gw_params *params, const char *path, const char *dir, uint64_t n_bytes)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 
     if (fd < 0)
-        return errno == ENOENT
-                   ? gwi_fail(GW_ESYS,
-                              "cannot write %s: its directory, which rank 0 has made, is "
-                              "not there; all nodes need '%s' on a file system that "
-                              "they share",
-                              path, dir)
-                   : gwi_fail_file("write", path);
+        return errno == ENOENT ? fail_without_directory(params, path, dir)
+                               : gwi_fail_file("write", path);
     if (fallocate(fd, 0, 0, (off_t)n_bytes) < 0 &&
         (errno == ENOSPC || errno == EFBIG || errno == EDQUOT)) {
         int err = gwi_fail_file("write", path);
@@ -288,7 +297,7 @@ static int write_part(gw_worker *clerk, const char *dir, const char *save,
     if (err < 0)
         return err;
     struct writer w = {.path = path};
-    w.fd = make_file(path, dir, part->n_bytes);
+    w.fd = make_file(params, path, dir, part->n_bytes);
     err = w.fd < 0 ? w.fd : put_all(&w, clerk, share, part, head);
     if (err == 0 && fsync(w.fd) < 0)
         err = gwi_fail_file("write", path);
