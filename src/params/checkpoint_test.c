@@ -250,7 +250,7 @@ static void find_part(int rank, char *ret_path, size_t room)
 static void flip(const char *path, off_t at)
 {
     int fd = open(path, O_RDWR);
-    unsigned char byte;
+    unsigned char byte = 0;
 
     assert_true(fd >= 0 && pread(fd, &byte, 1, at) == 1);
     byte ^= 0x10;
