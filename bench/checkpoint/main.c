@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -62,6 +63,16 @@ static double now_s(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Of all cores, by this process. */
+static double cpu_s(void)
+{
+    struct rusage u;
+
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
 }
 
 /* plainly */
@@ -176,13 +187,15 @@ static void measure(struct bench *b, const char *name, void (*what)(struct bench
             drop_all(b->dir);
     }
     meet(b);
-    double begin = now_s();
+    double begin = now_s(), used = cpu_s(), all_used = 0;
     what(b);
+    used = cpu_s() - used;
     meet(b);
     double took = now_s() - begin;
+    check(gw_comm_allreduce(b->comm, &used, &all_used, 1, GW_F64, GW_SUM), "allreduce");
     if (b->rank == 0) {
-        printf("{\"case\": \"%s\", \"s\": %.6f, \"gb_per_s\": %.4f}\n", name, took,
-               (double)b->n_bytes * b->n_processes / took * 1e-9);
+        printf("{\"case\": \"%s\", \"s\": %.6f, \"gb_per_s\": %.4f, \"cpu_s\": %.4f}\n", name, took,
+               (double)b->n_bytes * b->n_processes / took * 1e-9, all_used);
         fflush(stdout);
     }
 }

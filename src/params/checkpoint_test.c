@@ -4,6 +4,7 @@
 #include "params/checkpoint_test.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 
 static void set_up(int64_t n_keys, int several_lengths, gw_dtype dtype)
 {
@@ -73,7 +74,7 @@ static void what_four_ranks_saved_any_number_loads(void **state)
         run_with(4, node_size, save_it);
         assert_int_equal(count_entries(setting.dir, "."), 2);
         assert_int_equal(count_entries(setting.dir, "save-"), 1);
-        for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
+        for (size_t i = 0; i < sizeof loads / sizeof *loads; i += LIGHT ? 4 : 1)
             run_with(loads[i][0], loads[i][1], load_it);
         remove_directory(setting.dir);
     }
@@ -249,7 +250,7 @@ static void find_part(int rank, char *ret_path, size_t room)
 static void flip(const char *path, off_t at)
 {
     int fd = open(path, O_RDWR);
-    unsigned char byte;
+    unsigned char byte = 0;
 
     assert_true(fd >= 0 && pread(fd, &byte, 1, at) == 1);
     byte ^= 0x10;
@@ -340,6 +341,29 @@ static void ranks_that_disagree_all_hear_of_it(void **state)
     remove_directory(setting.dir);
 }
 
+static void save_beside_another_job(const struct processes *all, int rank)
+{
+    gw_world *world = join_nodes(all, rank);
+    gw_params *params = open_setting(world);
+
+    (void)all;
+    REQUIRE(gw_params_save(params, setting.dir, NULL) == GW_ESTATE &&
+            saw("another job saves into"));
+    close_all(params, world);
+}
+
+static void two_jobs_do_not_save_into_one_directory_at_a_time(void **state)
+{
+    (void)state;
+    set_up(10, 0, GW_F32);
+    int fd = open(setting.dir, O_RDONLY | O_DIRECTORY);
+    assert_true(fd >= 0 && flock(fd, LOCK_EX) == 0);
+    run_with(2, 1, save_beside_another_job);
+    close(fd);
+    run_with(2, 1, save_it);
+    remove_directory(setting.dir);
+}
+
 static void save_into_a_file(const struct processes *all, int rank)
 {
     gw_world *world = join_nodes(all, rank);
@@ -398,5 +422,6 @@ GWI_TESTS(cmocka_unit_test(what_four_ranks_saved_any_number_loads),
           cmocka_unit_test(damaged_and_missing_files_are_named_and_nothing_changes),
           cmocka_unit_test(a_checkpoint_of_other_parameters_is_refused),
           cmocka_unit_test(ranks_that_disagree_all_hear_of_it),
+          cmocka_unit_test(two_jobs_do_not_save_into_one_directory_at_a_time),
           cmocka_unit_test(directories_are_made_where_that_is_possible),
           cmocka_unit_test(a_checkpoint_can_be_looked_at))

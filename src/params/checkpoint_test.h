@@ -11,6 +11,13 @@
 
 #define MOST_VALUES 65536
 
+/* Sanitizers make it slow, and get less to do. */
+#if GWI_TSAN || defined(__SANITIZE_ADDRESS__)
+#define LIGHT 1
+#else
+#define LIGHT 0
+#endif
+
 /* What the processes of a test need to know; set before they are forked. */
 static struct setting {
     char dir[128];

@@ -9,6 +9,8 @@
 
 #define FORMAT "godwit checkpoint part 1"
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "so are the arrays of safetensors files");
+
 /* writing */
 
 static void place_arrays(gwi_part_file *part, size_t item_bytes)

@@ -16,6 +16,8 @@
 
 #define CLAIMS ((int64_t)1 << 20)        /* keys that are decided about at a time */
 #define FLUSH_BYTES ((uint64_t)16 << 20) /* written before the disk is set to work */
+#define LEAST_MEETINGS 3                 /* of those who write */
+#define MEETING_BYTES ((int64_t)1 << 30) /* between two, for who has most */
 
 /* The keys that this process writes, by length class: as a list, or as a range. */
 struct share {
@@ -153,13 +155,33 @@ static int find_share(const gw_params *params, gw_comm *comm, struct share *shar
 
 /* writing */
 
+/* While they write, the ranks meet a few times, after equal shares of what each has to write.  So
+ * nobody waits for others for long, and one that cannot go on stops them all. */
 struct writer {
     int fd;
     const char *path;
     uint64_t n_bytes, n_flushed;
     uint32_t crc;
     int64_t next_look_ns;
+    gw_comm *comm;
+    uint64_t total; /* bytes to be written */
+    int n_meetings, n_met;
+    int all_know; /* an error came from a meeting */
 };
+
+static int keep_in_step(struct writer *w)
+{
+    uint64_t between = w->total / (unsigned)(w->n_meetings + 1);
+    int err = 0;
+
+    while (err == 0 && w->n_met < w->n_meetings &&
+           w->n_bytes >= between * (unsigned)(w->n_met + 1)) {
+        w->n_met++;
+        err = gwi_checkpoint_agree(w->comm, 0);
+        w->all_know = err < 0;
+    }
+    return err;
+}
 
 static int put(struct writer *w, const void *bytes, size_t n_bytes)
 {
@@ -179,7 +201,8 @@ static int put(struct writer *w, const void *bytes, size_t n_bytes)
                         SYNC_FILE_RANGE_WRITE);
         w->n_flushed = w->n_bytes;
     }
-    return gwi_checkpoint_look(&w->next_look_ns, "save");
+    int err = gwi_checkpoint_look(&w->next_look_ns, "save");
+    return err < 0 ? err : keep_in_step(w);
 }
 
 /* Keys i to i + n - 1 of the share: in the list, or in `room`. */
@@ -251,19 +274,28 @@ static int put_all(struct writer *w, gw_worker *clerk, const struct share *share
     return err;
 }
 
+/* Rank 0 has made the directory.  If a rank has died meanwhile it has removed it again. */
+static int fail_without_directory(const gw_params *params, const char *path, const char *dir)
+{
+    gwi_fabric *f = params->world->fabric;
+
+    if (f->ops->check(f) < 0)
+        return GW_EPEER;
+    return gwi_fail(
+        GW_ESYS,
+        "cannot write %s: its directory, which rank 0 has made, is not there; all nodes "
+        "need '%s' on a file system that they share",
+        path, dir);
+}
+
 /* Create the file with all its room, so that a full disk is noticed early. */
-static int make_file(const char *path, const char *dir, uint64_t n_bytes)
+static int make_file(const gw_params *params, const char *path, const char *dir, uint64_t n_bytes)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 
     if (fd < 0)
-        return errno == ENOENT
-                   ? gwi_fail(GW_ESYS,
-                              "cannot write %s: its directory, which rank 0 has made, is "
-                              "not there; all nodes need '%s' on a file system that "
-                              "they share",
-                              path, dir)
-                   : gwi_fail_file("write", path);
+        return errno == ENOENT ? fail_without_directory(params, path, dir)
+                               : gwi_fail_file("write", path);
     if (fallocate(fd, 0, 0, (off_t)n_bytes) < 0 &&
         (errno == ENOSPC || errno == EFBIG || errno == EDQUOT)) {
         int err = gwi_fail_file("write", path);
@@ -273,31 +305,50 @@ static int make_file(const char *path, const char *dir, uint64_t n_bytes)
     return fd;
 }
 
-/* Everything of this process, from the decision to what is on disk. */
-static int write_part(gw_worker *clerk, const char *dir, const char *save,
+/* All bytes of this process, on disk. */
+static int write_file(struct writer *w, gw_worker *clerk, const char *dir,
+                      const struct share *share, const gwi_part_file *part, const char *head)
+{
+    w->fd = make_file(clerk->params, w->path, dir, part->n_bytes);
+    int err = w->fd < 0 ? w->fd : put_all(w, clerk, share, part, head);
+
+    if (err == 0 && fsync(w->fd) < 0)
+        err = gwi_fail_file("write", w->path);
+    if (w->fd >= 0 && close(w->fd) < 0 && err == 0)
+        err = gwi_fail_file("write", w->path);
+    return err;
+}
+
+/* Together: each rank its part, or none if it has no keys. */
+static int write_part(gw_worker *clerk, gw_comm *comm, const char *dir, const char *save,
                       const struct share *share, gwi_part_file *part, gwi_manifest_part *ret_entry)
 {
     const gw_params *params = clerk->params;
     char path[PATH_MAX], *head = NULL;
+    struct writer w = {.path = path, .comm = comm};
+    int64_t most = 0;
+    int err = 0;
 
-    if (share->n == 0)
-        return 0;
     gwi_shelf_part_path(dir, save, params->world->fabric->place.rank, path, sizeof path);
-    int err = gwi_part_plan(part, params->geometry.dtype, params->geometry.n_classes > 1, save,
+    if (share->n > 0)
+        err = gwi_part_plan(part, params->geometry.dtype, params->geometry.n_classes > 1, save,
                             &head);
-    if (err < 0)
-        return err;
-    struct writer w = {.path = path};
-    w.fd = make_file(path, dir, part->n_bytes);
-    err = w.fd < 0 ? w.fd : put_all(&w, clerk, share, part, head);
-    if (err == 0 && fsync(w.fd) < 0)
-        err = gwi_fail_file("write", path);
-    if (w.fd >= 0 && close(w.fd) < 0 && err == 0)
-        err = gwi_fail_file("write", path);
+    err = gwi_checkpoint_agree(comm, err);
+    int64_t mine = share->n > 0 ? (int64_t)part->n_bytes : 0;
+    if (err == 0)
+        err = gw_comm_allreduce(comm, &mine, &most, 1, GW_I64, GW_MAX);
+    if (err == 0) {
+        w.total = (uint64_t)mine;
+        w.n_meetings = LEAST_MEETINGS + (int)(most / MEETING_BYTES);
+        err = share->n > 0 ? write_file(&w, clerk, dir, share, part, head) : keep_in_step(&w);
+        if (!w.all_know)
+            err = gwi_checkpoint_agree(comm, err);
+    }
     free(head);
-    ret_entry->n_keys = (int64_t)part->n_keys;
-    ret_entry->n_bytes = (int64_t)w.n_bytes;
-    ret_entry->crc = w.crc;
+    *ret_entry = (gwi_manifest_part){.node = params->world->fabric->place.node,
+                                     .n_keys = (int64_t)share->n,
+                                     .n_bytes = (int64_t)w.n_bytes,
+                                     .crc = w.crc};
     return err;
 }
 
@@ -369,13 +420,13 @@ static int write_parts(gw_worker *clerk, gw_comm *comm, const char *dir, gwi_man
 {
     struct share share = {0};
     gwi_part_file part = {0};
-    gwi_manifest_part mine = {.node = clerk->params->world->fabric->place.node};
+    gwi_manifest_part mine = {0};
     int err = gwi_checkpoint_sync(clerk, comm);
 
     if (err == 0)
         err = gwi_checkpoint_agree(comm, find_share(clerk->params, comm, &share, &part));
     if (err == 0)
-        err = gwi_checkpoint_agree(comm, write_part(clerk, dir, m->save, &share, &part, &mine));
+        err = write_part(clerk, comm, dir, m->save, &share, &part, &mine);
     free(share.keys);
     gwi_part_fini(&part);
     return err < 0 ? err : gather_entries(comm, &mine, m);

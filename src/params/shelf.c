@@ -259,6 +259,7 @@ void gwi_shelf_end(gwi_shelf *shelf, int committed)
         if (!is_current)
             remove_parts(shelf->fd, name);
     }
+    flock(shelf->fd, LOCK_UN); /* a forked child may have the descriptor too */
     close(shelf->fd);
     shelf->fd = -1;
 }
