@@ -17,7 +17,7 @@
 #define N_SPANS 256u /* of a track and a pause */
 #define N_CAUSES 12  /* things to wait for that a track tells apart */
 #define N_BUCKETS 28 /* of a wait's microseconds, by powers of 2: the last is minutes */
-#define N_SAMPLERS 64
+#define N_SAMPLERS 1024
 #define PAUSE_NS (50 * GWI_MS)
 #define PAUSES_ALL_RUN 1000    /* of a run so far, at most: later pauses are longer */
 #define LEAST_NS (20 * GWI_US) /* shorter spans are counted, not shown */

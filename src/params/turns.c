@@ -79,9 +79,8 @@ static void write_down(gwi_turns *turns)
     uint64_t args[GWI_TRACE_ARGS];
     char text[GWI_TRACE_TEXT];
 
-    /* Statistics may have begun at 0 again. */
     for (int i = 0; i < GWI_TRACE_ARGS; i++)
-        args[i] = turns->now[i] - (turns->now[i] >= turns->before[i] ? turns->before[i] : 0);
+        args[i] = turns->now[i] - turns->before[i];
     args[BUSY_NS] = turns->busy_ns;
     name(text, sizeof text, args);
     gwi_track_span(turns->track, &work, text, turns->began_ns, turns->ended_ns, args);
@@ -90,12 +89,25 @@ static void write_down(gwi_turns *turns)
     turns->busy_ns = 0;
 }
 
+/* Whether statistics have begun at 0 again. */
+static int begins_anew(const gwi_turns *turns, const gwi_node_stats *s)
+{
+    return s->rounds < turns->now[ROUNDS] || s->messages < turns->now[MESSAGES] ||
+           s->moves < turns->now[MOVED_IN];
+}
+
 void gwi_turns_add(gwi_turns *turns, const gwi_node_stats *stats, int64_t began_ns, int busy)
 {
     int64_t grain = gwi_trace_pause_ns() / SPANS_PER_PAUSE;
 
     if (turns->began_ns > 0 && began_ns - turns->ended_ns > grain / 4)
         write_down(turns);
+    if (gwi_unlikely(begins_anew(turns, stats))) {
+        if (turns->began_ns > 0)
+            write_down(turns);
+        memset(turns->before, 0, sizeof turns->before);
+        memset(turns->now, 0, sizeof turns->now);
+    }
     if (!busy)
         return;
     if (turns->began_ns == 0)
