@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define N_DRAWS 1000000
+#define N_DRAWS (GWI_TSAN ? 100000 : 1000000) /* ThreadSanitizer makes it slow */
 
-static int64_t drawn[N_DRAWS];
+static int64_t drawn[1000000];
 
 /* A distribution with its table, and what is expected of it. */
 struct subject {

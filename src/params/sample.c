@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define STREAM_SHIFT 40 /* streams of a worker: 0 its pool, then one a sample */
-#define MOST_KEPT 65536 /* keys for which room is kept from one sample to the next */
+#define MOST_KEPT 65536 /* keys for which there is room from one sample to the next */
 
 typedef struct sample {
     size_t n, used;
@@ -119,7 +119,8 @@ static int check_sample(const gwi_sampling *sampling, size_t n, const gw_clocks 
                     n, (unsigned long long)d->n_possible);
 }
 
-/* Without replacement.  What was put into the table is taken out again. */
+/* Without replacement.  What was put into the table is taken out again; one that is far too large
+ * for that is given back, since to empty it takes time in proportion to its size. */
 static int draw_distinct(gwi_sampler *sampler, gwi_random *random, int64_t *ret_keys, size_t n)
 {
     gwi_choice choice = {.taken = &sampler->taken};
@@ -127,7 +128,7 @@ static int draw_distinct(gwi_sampler *sampler, gwi_random *random, int64_t *ret_
 
     if (err == 0)
         err = gwi_choose(&sampler->sampling->distribution, random, choice, ret_keys, n);
-    if (n > MOST_KEPT)
+    if (sampler->taken.n_slots > MOST_KEPT || sampler->taken.n_slots / 16 > n)
         gwi_hash_fini(&sampler->taken);
     else
         gwi_hash_clear(&sampler->taken);

@@ -232,21 +232,20 @@ static int agree_on_result(gw_comm *comm, int err)
 
 /* the table of weights */
 
+/* On all ranks or on none: one node may lack memory that another has. */
 static int make_table(gw_params *params, gwi_sampling *sampling, const double *weights,
                       gw_comm *comm)
 {
     gwi_fabric *f = params->world->fabric;
     gwi_distribution *d = &sampling->distribution;
     size_t n_bytes = d->n * sizeof(gwi_alias_cell);
-    int err = gwi_fabric_segment_open(
-        f, n_bytes, n_bytes, gwi_deadline_ns(params->world->job.timeout_ns), &sampling->segment);
+    int64_t deadline_ns = gwi_deadline_ns(params->world->job.timeout_ns);
+    int err = gwi_fabric_segment_open(f, n_bytes, n_bytes, deadline_ns, &sampling->segment);
 
-    if (err < 0) {
-        sampling->segment = (gwi_segment){0};
-        return err;
-    }
+    if (err < 0)
+        sampling->segment.base = NULL;
     d->cells = sampling->segment.base;
-    if (f->place.local_rank == 0)
+    if (err == 0 && f->place.local_rank == 0)
         err = gwi_alias_build(sampling->segment.base, weights, d->n);
     return agree_on_result(comm, err);
 }

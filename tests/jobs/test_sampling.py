@@ -12,36 +12,43 @@ QUICK = {"GODWIT_TIMEOUT": "60", "OMP_NUM_THREADS": "1"}
 CHECKS = VALUES.read_text().count("\ndef check_") - 1  # one is what others are made of
 
 
-@pytest.mark.parametrize("n, node_size, draws", [(1, 1, 1024000), (2, 1, 1024000), (4, 1, 1024000), (4, 2, 512000)])
-def test_samples_are_as_the_distributions_say(n, node_size, draws, leaves_nothing):
-    done = run(BIN / "godwit", "run", "-n", str(n), "--node-size", str(node_size), VALUES, timeout=100, **QUICK,
-               GODWIT_SAMPLES=str(draws))
+def passed(n: int, node_size: int, *checks: str) -> int:
+    """How many checks passed on all ranks together."""
+    done = run(BIN / "godwit", "run", "-n", str(n), "--node-size", str(node_size), VALUES, *checks, timeout=100, **QUICK)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("passed: ") == n * CHECKS
+    return done.stdout.count("passed: ")
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_samples_are_as_the_distributions_say_on_so_many_nodes(n, leaves_nothing):
+    assert passed(n, 1) == n * CHECKS
+
+
+def test_the_same_with_several_processes_on_a_node(leaves_nothing):
+    assert passed(4, 2, "preloc_draws", "local_draws", "disagree") == 4 * 3
 
 
 LEFT = """
-import sys
 import numpy as np
 import godwit
 
 me = godwit.init()
-kv = godwit.Parameters(1000, 4, workers=2)
-kv.enable_sampling(sys.argv[1], weights=np.arange(1000))
-w, other = kv.worker(), kv.worker()
 keys, values = np.empty(10, np.int64), np.empty((10, 4), np.float32)
-for _ in range(50):
-    h = w.prepare_sample(100, w.current_clock + 3)
-    w.pull_sample(h, keys, values, asynchronous=True)
-    other.prepare_sample(100)
-    w.advance_clock()
-if me.rank == 0:
-    w.close()                                # with samples that nobody finished
-kv.close()
+for scheme in ("naive", "preloc", "pool", "local"):
+    kv = godwit.Parameters(1000, 4, workers=2)
+    kv.enable_sampling(scheme, weights=np.arange(1000))
+    w, other = kv.worker(), kv.worker()
+    for _ in range(50):
+        h = w.prepare_sample(100, w.current_clock + 3)
+        w.pull_sample(h, keys, values, asynchronous=True)
+        other.prepare_sample(100)
+        w.advance_clock()
+    if me.rank == 0:
+        w.close()                                # with samples that nobody finished
+    kv.close()
 """
 
 
-@pytest.mark.parametrize("scheme", ["naive", "preloc", "pool", "local"])
-def test_workers_end_with_samples_that_are_not_finished(program, scheme, leaves_nothing):
-    done = run(BIN / "godwit", "run", "-n", "2", "--node-size", "1", program(LEFT), scheme, timeout=60, **QUICK)
+def test_workers_end_with_samples_that_are_not_finished(program, leaves_nothing):
+    done = run(BIN / "godwit", "run", "-n", "2", "--node-size", "1", program(LEFT), timeout=60, **QUICK)
     assert done.returncode == 0, done.stdout + done.stderr
