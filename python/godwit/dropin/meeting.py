@@ -30,10 +30,10 @@ import os
 import secrets
 import socket
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .. import _native, job
-from .._native import Error, InvalidValue, TimedOut, Unsupported, World, WrongState
+from .._native import Error, InvalidValue, RanksDisagree, TimedOut, Unsupported, World, WrongState
 
 MOST_SERVERS = 1023  # and a scheduler
 
@@ -67,6 +67,16 @@ def _is_here(address: str) -> bool:
         except OSError:
             pass
     return False
+
+
+def _has_ended(parent: Any) -> bool:
+    """Whether the process that started this one has ended.
+
+    is_alive() would not do: processes forked later hold the pipe that it looks at.
+    """
+    if multiprocessing.get_start_method(allow_none=True) == "forkserver":  # then our parent is the server
+        return not parent.is_alive()
+    return os.getppid() != parent.pid
 
 
 @dataclass(frozen=True)
@@ -108,14 +118,18 @@ class Meeting:
         self.told = told = read_variables(role, call)
         is_scheduler = role == "scheduler"
         size = told.servers + 1
-        # A child that outlives its program must not meet those of the next one.
-        with_parent = multiprocessing.parent_process() is not None
+        parent = multiprocessing.parent_process()
+        if parent is not None and _has_ended(parent):
+            raise WrongState(f"process {parent.pid}, which started this one, ended before this one began to meet the others")
         try:
+            # A child that outlives its program must not meet those of the next one.
             self.hall: World = _native.join(told.scheduler if is_scheduler else None, size, f"dmlc:{told.port}", size, None,
-                                            with_parent, None)
+                                            parent is not None, None)
         except Error as error:
-            self._raise(error, f"{told.servers} servers and a scheduler meet at port {told.port}, "
-                               "DMLC_NUM_SERVER and DMLC_PS_ROOT_PORT say")
+            more = f"DMLC_NUM_SERVER and DMLC_PS_ROOT_PORT say that {told.servers} servers and a scheduler meet at port {told.port}"
+            if isinstance(error, RanksDisagree):
+                more += "; perhaps another program meets there too, then give it another port"
+            self._raise(error, more)
 
     def _raise(self, error: Error, more: str) -> NoReturn:
         """The same error, with who is meant."""
