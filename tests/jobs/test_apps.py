@@ -30,3 +30,12 @@ def test_heat_has_the_gradient_of_one_process_and_recovers_the_first_state(n, tm
     last, recovered = re.search(r"is (\S+) % off the first one, the recovered one (\S+) %", done.stdout).groups()
     assert float(recovered) < float(last) / 2
     assert picture.exists() or "o true,  . last,  x recovered" in done.stdout
+
+
+@pytest.mark.parametrize("n, nodes", [(1, []), (4, ["--node-size", "2"])])
+def test_graphsage_learns_communities_that_features_hardly_tell_apart(n, nodes, leaves_nothing):
+    done = run(BIN / "godwit", "run", "-n", str(n), *nodes, APPS / "graphsage.py", "--generate", "3000", "--steps", "20",
+               "--batch", "100", "--fanout", "8", "--eval-fanout", "10", "--lr", "0.02", "--dropout", "0.2", timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "step   20/20" in done.stdout and "nodes/s" in done.stdout
+    assert float(re.search(r"test accuracy (\S+)", done.stdout)[1]) > 0.4  # by chance: 0.06
