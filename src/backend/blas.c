@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/option.h"
+#include "base/platform.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -10,18 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define DEEPBIND 0 /* ASan's own malloc has to win */
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define DEEPBIND 0
-#endif
-#endif
-#ifndef DEEPBIND
-/* The library's calls of its own functions stay inside, even if the program has another BLAS
- * in its global scope: the reference cblas_sgemm calls sgemm_ by name. */
-#define DEEPBIND RTLD_DEEPBIND
-#endif
+/* The library's calls of its own functions stay inside, even if the program has another BLAS in its global scope:
+ * the reference cblas_sgemm calls sgemm_ by name.  Sanitizers want their own malloc to win. */
+#define DEEPBIND (GWI_ASAN || GWI_TSAN ? 0 : RTLD_DEEPBIND)
 
 static const char *const prefixes[] = {"", "scipy_"};
 static const char *const suffixes[] = {"", "_", "64_", "_64_", "_64"};

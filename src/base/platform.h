@@ -41,4 +41,15 @@ static inline void gwi_cpu_relax(void)
 #define GWI_TSAN 0
 #endif
 
+#if defined(__SANITIZE_ADDRESS__)
+#define GWI_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define GWI_ASAN 1
+#endif
+#endif
+#ifndef GWI_ASAN
+#define GWI_ASAN 0
+#endif
+
 #endif

@@ -251,6 +251,10 @@ static int orientation(const gwi_layout *l, int64_t *ret_ld)
     int64_t down = l->stride_bytes[d - 2] / l->item_bytes;
     int64_t right = l->stride_bytes[d - 1] / l->item_bytes;
 
+    if (rows == 0 || columns == 0) { /* nothing lies anywhere */
+        *ret_ld = columns > 1 ? columns : 1;
+        return 0;
+    }
     if ((right == 1 || columns <= 1) && (down >= columns || rows <= 1) &&
         (rows <= 1 || down >= 1)) {
         *ret_ld = rows <= 1 ? (columns > 1 ? columns : 1) : down;

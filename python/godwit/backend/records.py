@@ -18,6 +18,7 @@ MAGIC = 0x31464F5250574721
 _HEADER = struct.Struct("<Q7I5IQd256s8I4Q")
 _OBJECT = struct.Struct("<QQQQQQII456s")
 _STUB = struct.Struct("<IIQI108s")
+_LONGEST_NAME = 107
 _BLOCK_HEAD = 64
 _SAMPLE_HEAD = 8
 NS = 1e-9
@@ -186,9 +187,14 @@ def _decode(path: str, data: mmap.mmap, size: int) -> Process:
         for number, count in enumerate(struct.unpack_from(f"<{n_stubs}Q", data, at)):
             totals[number] += count
     for i in range(n_stubs):
-        caller, target, _, is_dlsym, name = _STUB.unpack_from(data, stubs_at + i * stub_bytes)
+        caller, target, address, is_dlsym, name = _STUB.unpack_from(data, stubs_at + i * stub_bytes)
+        if totals[i] == 0:
+            continue
+        shown = _text(name)
+        if len(shown) >= _LONGEST_NAME:  # cut off: the library's own table has the whole
+            shown = process.objects[target].function(address) or shown
         pairs = struct.iter_unpack("<QQ", data[sites_at + i * n_sites * 16:sites_at + (i + 1) * n_sites * 16])
-        process.bindings.append(Binding(process.objects[caller], process.objects[target], _text(name),
+        process.bindings.append(Binding(process.objects[caller], process.objects[target], shown,
                                         bool(is_dlsym), totals[i], [pair for pair in pairs if pair[0]]))
     process.samples = list(_samples(data, samples_at, min(samples_at + sample_bytes, size), n_samples))
     return process

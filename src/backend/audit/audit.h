@@ -36,8 +36,8 @@
 #define AUDIT_MAGIC UINT64_C(0x31464f5250574721) /* "!GWPROF1" */
 
 #define MAX_OBJECTS 4096
-#define MAX_STUBS 32768
-#define MAX_BLOCKS 1024
+#define MAX_STUBS 131072
+#define MAX_BLOCKS 512
 #define N_SITES 8 /* of a stub that are told apart */
 #define SITE_EVERY 64
 #define MAX_FRAMES 64

@@ -1,0 +1,109 @@
+"""What the workbench itself costs.
+
+    bench/backend/run.py [--lib openblas-serial] [--sizes 512,1024] [--rounds 40] [--no-profile]
+
+routing   `torch.mm` under `use()` against the library's own sgemm called by ctypes, same process, same
+          arrays, one call of each in turn; processor time of the thread, median of the ratios.
+profile   the same convolution program with and without `godwit profile`, in turn; processor time in the loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+import godwit.backend
+
+CONV = """
+import time, torch
+torch.set_num_threads(1)
+torch.manual_seed(0)
+layer = torch.nn.Conv2d(64, 64, 3, padding=1)
+x = torch.randn(4, 64, 56, 56)
+import godwit.backend
+with torch.no_grad(), godwit.backend.use({path!r}, numpy=False):
+    layer(x)
+    begun = time.process_time()
+    for _ in range({n}):
+        layer(x)
+    print("LOOP", time.process_time() - begun)
+"""
+
+
+def direct(path: str):
+    """The library's own sgemm, with its arguments made once."""
+    function = ctypes.CDLL(path, mode=os.RTLD_LOCAL | os.RTLD_NOW).sgemm_
+    function.restype = None
+
+    def bind(a, b, c):
+        n = ctypes.c_int(a.shape[0])
+        one, zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
+        no = ctypes.c_char_p(b"N")
+        ref = ctypes.byref
+        return lambda: function(no, no, ref(n), ref(n), ref(n), ref(one), ctypes.c_void_p(b.data_ptr()), ref(n),
+                                ctypes.c_void_p(a.data_ptr()), ref(n), ref(zero), ctypes.c_void_p(c.data_ptr()), ref(n))
+    return bind
+
+
+def routing(name: str, sizes: list[int], rounds: int) -> None:
+    import torch
+
+    library = godwit.backend.find(name)
+    bind = direct(library.path)
+    for size in sizes:
+        a, b, c = torch.randn(size, size), torch.randn(size, size), torch.empty(size, size)
+        call = bind(a, b, c)
+        ratios, plain = [], []
+        with torch.no_grad(), godwit.backend.use(library.path, numpy=False) as blas:
+            for i in range(rounds + 3):
+                times = []
+                for function in ((call, lambda: torch.mm(a, b)) if i % 2 else (lambda: torch.mm(a, b), call)):
+                    begun = time.thread_time()
+                    function()
+                    times.append(time.thread_time() - begun)
+                own, routed = times if i % 2 else times[::-1]
+                if i >= 3:
+                    ratios.append(routed / own)
+                    plain.append(own)
+            assert blas.products == rounds + 3
+            assert torch.equal(torch.mm(a, b), c)
+        print(f"routing, {name}, {size}: {1e3 * statistics.median(plain):.2f} ms directly, routed "
+              f"{100 * (statistics.median(ratios) - 1):+.2f} % (median of {rounds}; best against best "
+              f"{100 * (min(r * p for r, p in zip(ratios, plain)) / min(plain) - 1):+.2f} %)", flush=True)
+
+
+def profiling(name: str, runs: int) -> None:
+    path = godwit.backend.find(name).path
+    program = [sys.executable, "-c", CONV.format(path=path, n=20)]
+    profiled = [sys.executable, "-m", "godwit", "profile", "--lib", "libopenblas", "--", *program]
+    times: dict[str, list[float]] = {"without": [], "with": []}
+    for _ in range(runs):
+        for key, command in (("without", program), ("with", profiled)):
+            out = subprocess.run(command, capture_output=True, text=True, check=True)
+            times[key].append(next(float(line.split()[1]) for line in out.stdout.splitlines() if line.startswith("LOOP")))
+            said = [line for line in out.stderr.splitlines() if line.startswith("overhead")]
+    without, with_ = min(times["without"]), min(times["with"])
+    print(f"profile, conv2d: {without:.3f} s without, {with_:.3f} s with: {100 * (with_ / without - 1):+.2f} % "
+          f"(best of {runs}); the profile itself says: {said[0] if said else '?'}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lib", default="openblas-serial")
+    parser.add_argument("--sizes", default="512,1024")
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--no-profile", action="store_true")
+    options = parser.parse_args()
+    routing(options.lib, [int(size) for size in options.sizes.split(",")], options.rounds)
+    if not options.no_profile:
+        profiling(options.lib, options.runs)
+
+
+if __name__ == "__main__":
+    main()
