@@ -17,6 +17,8 @@ Parameters are keyed vectors that all processes read and change:
     kv = godwit.Parameters(num_keys=1000, lengths=64)
     worker = kv.worker()
 
+godwit.nn and godwit.optim have embeddings on top of them.
+
 The names of godwit.comm (COMM_WORLD, JoinDummies, MPI_SUM...) are here too; they
 need PyTorch, which is imported when one of them is first used.
 """
@@ -78,8 +80,11 @@ __all__ = [
 
 if TYPE_CHECKING:
     from . import comm as comm
+    from . import nn as nn
+    from . import optim as optim
     from .comm import *  # noqa: F403
 
+_MODULES = frozenset(("comm", "nn", "optim"))  # which need PyTorch
 _NAMES_OF_COMM = frozenset((
     "ANY_SOURCE", "ANY_TAG", "COMM_WORLD", "Communicator", "JoinDummies", "JoinDummiesHandle", "MPI_BAND", "MPI_BOR",
     "MPI_BXOR", "MPI_Communicator", "MPI_LAND", "MPI_LOR", "MPI_LXOR", "MPI_MAX", "MPI_MAXLOC", "MPI_MIN", "MPI_MINLOC",
@@ -88,14 +93,14 @@ _NAMES_OF_COMM = frozenset((
 
 
 def __getattr__(name: str) -> Any:
-    if name != "comm" and name not in _NAMES_OF_COMM:
+    if name not in _MODULES and name not in _NAMES_OF_COMM:
         raise AttributeError(f"module 'godwit' has no attribute {name!r}")
     from importlib import import_module
 
-    comm = import_module(".comm", __name__)
-    value = globals()[name] = comm if name == "comm" else getattr(comm, name)
+    module = import_module(f".{name if name in _MODULES else 'comm'}", __name__)
+    value = globals()[name] = module if name in _MODULES else getattr(module, name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "comm", *_NAMES_OF_COMM})
+    return sorted({*globals(), *_MODULES, *_NAMES_OF_COMM})

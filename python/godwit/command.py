@@ -74,7 +74,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def program_argv(program: Sequence[str]) -> list[str]:
     """What to execute: Python files and modules by this same Python."""
-    if program[0] == "-m" or program[0].endswith(".py"):
+    if program[0] == "-m" or program[0].endswith(".py") or os.path.isfile(os.path.join(program[0], "__main__.py")):
         return [sys.executable, *program]
     return list(program)
 
