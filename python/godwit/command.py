@@ -13,8 +13,8 @@ from .backend import command as backend
 
 RUN_USAGE = "godwit run [-n N] [--node-size K] [--as NAME,...] [--blas NAME] program [argument ...]"
 RUN_HELP = """\
-The program is a Python file (*.py), `-m module` as python has it, or any
-executable.  Its arguments are passed on as they are.  Without -n it starts no
+The program is a Python file (*.py), a directory with a __main__.py, `-m module`
+as python has it, or any executable.  Its arguments are passed on as they are.  Without -n it starts no
 ranks: the command becomes the program.
 """
 
@@ -103,7 +103,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def program_argv(program: Sequence[str]) -> list[str]:
     """What to execute: Python files and modules by this same Python."""
-    if program[0] == "-m" or program[0].endswith(".py"):
+    if program[0] == "-m" or program[0].endswith(".py") or os.path.isfile(os.path.join(program[0], "__main__.py")):
         return [sys.executable, *program]
     return list(program)
 

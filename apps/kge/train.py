@@ -1,0 +1,106 @@
+"""train.py - the training loop, and what a batch is."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from godwit.comm import COMM_WORLD as comm
+
+
+@dataclass
+class Batch:
+    heads: Tensor
+    relations: Tensor
+    tails: Tensor
+    negatives: Any = None  # a prepared sample of entities
+
+
+def train_epoch(job, epoch: int) -> Iterator[float]:
+    """One pass over this rank's share of the triples; gives each batch's loss."""
+    for batch in announced(job, epoch):
+        loss = loss_of(job, batch)
+        loss.backward()                                  # gradients become changes of the rows, and are pushed
+        job.worker.advance_clock()
+        yield loss.item()
+
+
+def loss_of(job, batch: Batch) -> Tensor:
+    """How badly the model answers "which tail?" and "which head?" for the triples of a batch."""
+    model, loss = job.model, torch.zeros(())
+    ends = job.entities(torch.stack([batch.heads, batch.tails]))
+    negatives = candidates(job, batch)
+    for back in (False, True):
+        asked, answer = (ends[1], ends[0]) if back else (ends[0], ends[1])
+        right = batch.heads if back else batch.tails
+        relation = job.relations(batch.relations + (len(job.graph.relations) if back and job.reciprocal else 0))
+        query = model.ask(asked, relation, back and not job.reciprocal)
+        loss = loss + compare(job, query, answer, right, negatives) + regularise(job, asked, relation, answer)
+    return loss / 2
+
+
+def announced(job, epoch: int) -> Iterator[Batch]:
+    """The batches of this rank, each known and announced `ahead` batches before it comes."""
+    waiting: deque[Batch] = deque()
+    clock = job.worker.current_clock
+    for triples in shares(job, epoch):
+        batch = Batch(*triples.unbind(1))
+        if job.options.ahead > 0:
+            job.entities.intent(torch.cat([batch.heads, batch.tails]), clock)
+            job.relations.intent(torch.cat([batch.relations, batch.relations + len(job.graph.relations)])
+                                 if job.reciprocal else batch.relations, clock)
+        if job.samples:
+            batch.negatives = job.worker.prepare_sample(job.options.negatives, *([clock] * (job.options.ahead > 0)))
+        waiting.append(batch)
+        clock += 1
+        if len(waiting) > job.options.ahead:
+            yield waiting.popleft()
+    yield from waiting
+
+
+def shares(job, epoch: int) -> tuple[Tensor, ...]:
+    """All ranks shuffle all triples alike, and take turns with the batches."""
+    chance = torch.Generator().manual_seed(job.options.seed * 1_000_003 + epoch)
+    order = torch.randperm(len(job.graph.train), generator=chance)
+    return job.graph.train[order].split(job.options.batch)[comm.rank::comm.size]
+
+
+# ---- losses ------------------------------------------------------------------------------------------------------
+
+
+def candidates(job, batch: Batch) -> Optional[tuple[Tensor, Tensor]]:
+    """Entities that answers are compared with: all, a sample, or those of the batch."""
+    if job.options.one_vs_all:
+        return job.everybody, job.entities(job.everybody)
+    if job.options.negatives > 0:
+        found = job.entities.sample(batch.negatives, job.options.negatives)
+        job.worker.finish_sample(batch.negatives)
+        return found
+    return None
+
+
+def compare(job, query: Tensor, answer: Tensor, right: Tensor, others: Optional[tuple[Tensor, Tensor]]) -> Tensor:
+    if job.options.one_vs_all:
+        return F.cross_entropy(job.model.all(query, others[1]), right)
+    ids, rows = (right, answer) if others is None else others
+    positive, negative = job.model.one(query, answer), job.model.all(query, rows)
+    negative = negative.masked_fill(ids == right[:, None], -torch.inf)  # the right one by chance
+    if job.options.adversarial > 0:
+        weight = F.softmax(negative.detach() * job.options.adversarial, 1)
+        wrong = torch.where(weight > 0, weight * F.logsigmoid(-negative), 0).sum(1)
+        return -(F.logsigmoid(positive) + wrong).mean() / 2
+    return F.cross_entropy(torch.cat([positive[:, None], negative], 1), torch.zeros_like(right))
+
+
+def regularise(job, *rows: Tensor) -> Tensor:
+    loss = torch.zeros(())
+    for power, strength in ((3, job.options.n3), (2, job.options.l2)):
+        if strength > 0:
+            loss = loss + strength / power * sum(job.model.size(row).pow(power).sum() for row in rows) / len(rows[0])
+    return loss
