@@ -149,8 +149,9 @@ def run_epoch(job: SimpleNamespace, epoch: int) -> None:
             break
     bar.clear()
     in_step(job.worker)
-    seconds, after = time.monotonic() - start, job.params.stats(total=True)
-    job.stop = bool(comm.Allreduce(torch.tensor(float(job.stop)), MPI_MAX))
+    after = job.params.stats(total=True)
+    seconds, stop = comm.Allreduce(torch.tensor([time.monotonic() - start, job.stop], dtype=torch.float64), MPI_MAX).tolist()
+    job.stop = stop > 0
     counted = comm.Allreduce(torch.tensor([sum(losses), len(losses)], dtype=torch.float64))
     new = {name: after[name] - before[name] for name in ("keys_pulled", "keys_pushed", "keys_remote", "moves", "grants")}
     measure = epoch % options.evaluate_every == 0 or epoch == options.epochs
@@ -164,7 +165,7 @@ def run_epoch(job: SimpleNamespace, epoch: int) -> None:
 
 
 def save(job: SimpleNamespace, epoch: int, directory: Path) -> None:
-    job.params.save(directory / "checkpoint", meta={"epoch": str(epoch), "history": json.dumps(job.history)})
+    job.params.save(directory / "checkpoint", meta={"epoch": epoch, "history": job.history})
     if comm.rank == 0:
         (directory / "history.json").write_text(json.dumps(job.history, indent=1))
 
@@ -181,7 +182,7 @@ def main() -> None:
     first = 1
     if options.resume:
         meta = job.params.load(directory / "checkpoint")
-        first, job.history = int(meta["epoch"]) + 1, json.loads(meta["history"])
+        first, job.history = meta["epoch"] + 1, meta["history"]
         say(f"going on after epoch {first - 1}")
     say(HEAD)
     for epoch in range(first, options.epochs + 1):
