@@ -272,13 +272,14 @@ def test_top_shows_nodes_and_all_parameters_and_lines_up(job):
     time.sleep(0.5)
     done = run(GODWIT, "top", "--once")
     assert done.returncode == 0 and "\033" not in done.stdout
-    found = [t for t in tables(done.stdout) if len(t) == 3 and t[-1]["keys here"].replace(",", "").startswith(("39", "40"))]
+    # Ranks answer one after the other, so a key that moves meanwhile may be seen twice or not at all.
+    found = [t for t in tables(done.stdout) if len(t) == 3 and 3800 <= int(t[-1]["keys here"].replace(",", "")) <= 4200]
     assert len(found) == 2, done.stdout
     for rows in found:
         assert [row["node"] for row in rows] == ["0", "1", "all"]
         assert [row["ranks"] for row in rows[:2]] == ["0-1", "2-3"]
         numbers = [int(row["keys here"].replace(",", "")) for row in rows]
-        assert numbers[0] + numbers[1] == numbers[2] and 3800 <= numbers[2] <= 4000
+        assert numbers[0] + numbers[1] == numbers[2]
         for row in rows:
             assert set(row) == {"node", "ranks", "workers", "keys here", "of all", "replicas", "keys/s", "local", "local ever",
                                 "moves/s", "copies/s", "sent/s", "rounds/s", "clock", "stale"}
