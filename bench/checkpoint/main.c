@@ -21,9 +21,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -285,6 +287,7 @@ int main(int argc, char **argv)
         if (child < 0)
             fail("fork");
         if (child == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL); /* whoever ends the benchmark ends all of it */
             run(&b, job);
             exit(0);
         }
