@@ -19,7 +19,7 @@ from godwit.comm import COMM_WORLD
 
 MADV_HUGEPAGE = 14
 HUGE_PATIENCE_S = 60
-N_LISTS = 8  # of indices, so that no list stays in the caches
+LISTED_ROWS = 400_000  # in all lists of indices together, so that their rows do not stay in the caches
 
 
 class Table(ctypes.Structure):
@@ -62,7 +62,8 @@ class Bench:
         self.loops = ctypes.CDLL(loops)
         self.rounds, self.length, self.rows, self.batch = rounds, length, rows, batch
         draw = torch.Generator().manual_seed(COMM_WORLD.rank)
-        self.lists = [torch.randint(rows, (batch,), generator=draw) for _ in range(N_LISTS)]
+        self.lists = [torch.randint(rows, (batch,), generator=draw) for _ in range(max(8, LISTED_ROWS // batch))]
+        self.next = 0
         self.out = huge(torch.empty(batch, length))
         self.calls = max(3, min(60, 2_000_000 // (batch * max(16, length) // 16)))
 
@@ -73,11 +74,12 @@ class Bench:
         what = Table(table.data_ptr(), self.length)
         return lambda rows: function(what, rows.data_ptr(), self.batch, ahead, self.out.data_ptr())
 
-    def time(self, call, round_number: int) -> float:
+    def time(self, call) -> float:
         """Nanoseconds a row: the median of some calls."""
         times = []
-        for i in range(self.calls):
-            rows = self.lists[(round_number * 3 + i) % N_LISTS]
+        for _ in range(self.calls):
+            rows = self.lists[self.next % len(self.lists)]
+            self.next += 1
             started = time.perf_counter_ns()
             call(rows)
             times.append(time.perf_counter_ns() - started)
@@ -88,9 +90,9 @@ class Bench:
         for call in kinds.values():
             call(self.lists[0])
         found: dict[str, list[float]] = {name: [] for name in kinds}
-        for number in range(self.rounds):
+        for _ in range(self.rounds):
             for name, call in kinds.items():
-                found[name].append(self.time(call, number))
+                found[name].append(self.time(call))
         return found
 
 

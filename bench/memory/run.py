@@ -101,11 +101,13 @@ def main() -> int:
             for word, name in (("gather", "gather"), ("add", "scatter_add")):
                 for kind in ("continuous", "chunked"):
                     near.rows.append(row_of(found, word, kind, [name, *what]))
+                    print(*near.rows[-1], file=sys.stderr, flush=True)
             found = measure(arguments, "far", length, rows, batch)
             for word, name in (("gather", "gather"), ("add", "scatter_add")):
                 value, text = ratio(found, f"{word} distributed", f"{word} continuous")
                 far.rows.append([name, *what, short(statistics.median(found[f"{word} distributed"])), text,
                                  judged(value, TARGETS["far"]), short(found["huge"][0])])
+                print(*far.rows[-1], file=sys.stderr, flush=True)
         progress("")
     except (CannotRun, subprocess.TimeoutExpired) as reason:
         print(f"cannot run: {reason}", file=sys.stderr)

@@ -6,7 +6,8 @@
  *                those that we reach in place last
  *     at_out     for each of them, where in the caller's buffer it belongs
  *     rows_in    numbers of the rows that others ask of us
- *     values_*   the values that go with them, in the memory's type                     */
+ *     values_*   the values that go with them, in the memory's type; a gather has a window of
+ *                blocks for each rank, which are used again and again                  */
 #include "memory/distributed.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -18,7 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK_BYTES ((size_t)128 << 10) /* what is read, sent and put in place at a time */
+#define BLOCK_BYTES ((size_t)64 << 10) /* what is read, sent and put in place at a time */
+#define WINDOW 4 /* blocks of a gather with a rank, each way: they fit a cache */
 #define ROWS_TAG (GWI_LIBRARY_TAG + 0x6d0)
 #define VALUES_TAG (GWI_LIBRARY_TAG + 0x6d1)
 
@@ -82,6 +84,14 @@ static unsigned char *sent_values(const struct exchange *x, size_t row)
 static unsigned char *come_values(const struct exchange *x, size_t row)
 {
     return (unsigned char *)x->whole->values_in.bytes + row * x->row_bytes;
+}
+
+/* The block of a gather in the window of a rank. */
+static unsigned char *window_of(const struct exchange *x, const gwi_room *room, int r, size_t b)
+{
+    size_t index = (size_t)r * WINDOW + b % WINDOW;
+
+    return (unsigned char *)room->bytes + index * x->block * x->row_bytes;
 }
 
 static size_t n_blocks(const struct exchange *x, int64_t n)
@@ -208,6 +218,7 @@ static int make_room(struct exchange *x)
 {
     gwi_whole *w = x->whole;
     size_t n_out = x->near_at, size = (size_t)w->size, blocks_out = 0, blocks_in = 0;
+    size_t windows = size * WINDOW * x->block;
     int reads = x->what == GATHER, err;
 
     x->n_in = 0;
@@ -221,8 +232,8 @@ static int make_room(struct exchange *x)
     }
     size_t n_requests = 2 * size + blocks_out + blocks_in;
     if ((err = gwi_room_need(&w->rows_in, x->n_in * sizeof(int64_t))) < 0 ||
-        (err = gwi_room_need(&w->values_out, (reads ? x->n_in : n_out) * x->row_bytes)) < 0 ||
-        (err = gwi_room_need(&w->values_in, (reads ? n_out : x->n_in) * x->row_bytes)) < 0 ||
+        (err = gwi_room_need(&w->values_out, (reads ? windows : n_out) * x->row_bytes)) < 0 ||
+        (err = gwi_room_need(&w->values_in, (reads ? windows : x->n_in) * x->row_bytes)) < 0 ||
         (err = gwi_room_need(&w->requests, n_requests * sizeof(gw_request *))) < 0)
         return err;
     x->n_requests = n_requests;
@@ -310,16 +321,14 @@ static int await_rows(struct exchange *x, int r)
     return err;
 }
 
-static gwi_steps steps_of(const struct exchange *x, const int64_t *rows, size_t n,
-                          const uint32_t *at)
+static gwi_steps steps_of(const int64_t *rows, size_t n, const uint32_t *at)
 {
-    (void)x;
     return (gwi_steps){.indices = {rows, n, GW_I64}, .at = at};
 }
 
 static gwi_steps near_steps(const struct exchange *x)
 {
-    return steps_of(x, rows_out(x) + x->near_at, x->n_near, places(x) + x->near_at);
+    return steps_of(rows_out(x) + x->near_at, x->n_near, places(x) + x->near_at);
 }
 
 /* gathering */
@@ -333,18 +342,30 @@ struct arrival {
     gwi_convert *convert;
 };
 
-static void place(const struct exchange *x, const struct arrival *a, size_t from, size_t n)
+static int receive_block(struct exchange *x, int r, size_t b)
 {
-    for (size_t i = from; i < from + n; i++) {
-        unsigned char *to = a->out + places(x)[i] * a->out_bytes;
+    return gw_comm_irecv(x->whole->comm, window_of(x, &x->whole->values_in, r, b),
+                         block_rows(x, x->out[r].n, b) * x->row_bytes, GW_U8, r, VALUES_TAG,
+                         &x->values_out[x->first_out[r] + b]);
+}
+
+static void place(const struct exchange *x, const struct arrival *a)
+{
+    const unsigned char *from = window_of(x, &x->whole->values_in, a->rank, a->block);
+    const uint32_t *at = places(x) + x->at_out[a->rank] + a->block * x->block;
+    size_t n = block_rows(x, x->out[a->rank].n, a->block);
+
+    for (size_t i = 0; i < n; i++) {
+        unsigned char *to = a->out + at[i] * a->out_bytes;
         if (a->convert != NULL)
-            a->convert(to, come_values(x, i), x->memory->row_entries);
+            a->convert(to, from + i * x->row_bytes, x->memory->row_entries);
         else
-            memcpy(to, come_values(x, i), x->row_bytes);
+            memcpy(to, from + i * x->row_bytes, x->row_bytes);
     }
 }
 
-/* Put in place what is there; or, if it `waits`, everything. */
+/* Put in place what is there; or, if it `waits`, everything.  A block of the window that is free
+ * again is given to the next one. */
 static int take_values(struct exchange *x, struct arrival *a, int waits)
 {
     for (; a->rank < x->whole->size; a->rank++, a->block = 0) {
@@ -354,7 +375,10 @@ static int take_values(struct exchange *x, struct arrival *a, int waits)
             int done = waits ? gw_request_wait(request, NULL) : gw_request_test(request, NULL);
             if (done < 0 || (!waits && done == 0))
                 return done;
-            place(x, a, x->at_out[a->rank] + a->block * x->block, block_rows(x, n, a->block));
+            place(x, a);
+            if (a->block + WINDOW < n_blocks(x, n) &&
+                (done = receive_block(x, a->rank, a->block + WINDOW)) < 0)
+                return done;
         }
     }
     return 0;
@@ -363,14 +387,21 @@ static int take_values(struct exchange *x, struct arrival *a, int waits)
 /* Read what a rank asked for and send it. */
 static int serve(struct exchange *x, int r, struct arrival *a)
 {
+    gw_request **sends = &x->values_in[x->first_in[r]];
     int err = x->in[r].n > 0 ? await_rows(x, r) : 0;
 
     for (size_t b = 0; b < n_blocks(x, x->in[r].n) && err == 0; b++) {
-        size_t n = block_rows(x, x->in[r].n, b), at = x->at_in[r] + b * x->block;
-        gwi_rows_read(x->memory, steps_of(x, rows_in(x) + at, n, NULL), sent_values(x, at),
+        size_t n = block_rows(x, x->in[r].n, b);
+        unsigned char *values = window_of(x, &x->whole->values_out, r, b);
+        /* While it waits what others send comes in, so they can go on. */
+        if (b >= WINDOW && sends[b - WINDOW] != NULL)
+            err = gw_request_wait(&sends[b - WINDOW], NULL);
+        if (err < 0)
+            break;
+        gwi_rows_read(x->memory, steps_of(rows_in(x) + x->at_in[r] + b * x->block, n, NULL), values,
                       x->whole->dtype);
-        err = gw_comm_isend(x->whole->comm, sent_values(x, at), n * x->row_bytes, GW_U8, r,
-                            VALUES_TAG, 0, NULL, &x->values_in[x->first_in[r] + b]);
+        err = gw_comm_isend(x->whole->comm, values, n * x->row_bytes, GW_U8, r, VALUES_TAG, 0, NULL,
+                            &sends[b]);
         if (err == 0)
             err = take_values(x, a, 0);
     }
@@ -386,8 +417,9 @@ static int gather(struct exchange *x, void *out, gw_dtype dtype)
     int err = 0;
 
     for (int r = 0; r < w->size && err == 0 && x->row_bytes > 0; r++)
-        if (is_far(x, r))
-            err = receive_values(x, r, x->out[r].n, x->at_out[r], &x->values_out[x->first_out[r]]);
+        for (size_t b = 0; is_far(x, r) && b < WINDOW && b < n_blocks(x, x->out[r].n) && err == 0;
+             b++)
+            err = receive_block(x, r, b);
     if (err < 0)
         return err;
     gwi_rows_read(x->memory, near_steps(x), out, dtype);
@@ -461,7 +493,7 @@ static int write_arrived(struct exchange *x, int r)
 
     for (size_t b = 0; b < n_blocks(x, x->in[r].n) && err == 0; b++) {
         size_t n = block_rows(x, x->in[r].n, b), at = x->at_in[r] + b * x->block;
-        gwi_steps steps = steps_of(x, rows_in(x) + at, n, NULL);
+        gwi_steps steps = steps_of(rows_in(x) + at, n, NULL);
         err = x->row_bytes > 0 ? gw_request_wait(&x->values_in[x->first_in[r] + b], NULL) : 0;
         if (err == 0 && x->what == SCATTER_ADD)
             err = gwi_rows_add(x->memory, steps, come_values(x, at), x->whole->dtype);

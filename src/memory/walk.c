@@ -305,11 +305,28 @@ static void add_row(gw_dtype dtype, adder *add, gwi_convert *convert, size_t val
     }
 }
 
-GWI_INLINE gwi_row_latch *latch_of(const gwi_whole *whole, int64_t row, int known)
-{
-    int owner = known & ONE_MAPPING ? 0 : gwi_partition_owner(&whole->parts, row);
+/* The rows just ahead, with their latches. */
+struct held {
+    unsigned char *row;
+    gwi_row_latch *latch;
+};
 
-    return &whole->latches[owner][(uint64_t)row & whole->latch_mask];
+GWI_INLINE void look_ahead_held(const struct walk *w, const gwi_whole *whole, struct held *places,
+                                size_t i, int known)
+{
+    if (i >= w->n)
+        return;
+    int64_t row = row_number(w, i, known);
+    int owner = known & ONE_MAPPING ? 0 : gwi_partition_owner(w->parts, row);
+    unsigned char *at = known & ONE_MAPPING
+                            ? w->base + (size_t)row * w->pitch
+                            : w->rows[owner] + (size_t)(row - w->parts->starts[owner]) * w->pitch +
+                                  w->column_at;
+    gwi_row_latch *latch = &whole->latches[owner][(uint64_t)row & whole->latch_mask];
+    places[i % AHEAD] = (struct held){at, latch};
+    __builtin_prefetch(latch, 1, 2);
+    for (size_t line = 0; line < w->n_lines; line++)
+        __builtin_prefetch(at + line * GWI_LINE, 0, 2);
 }
 
 GWI_INLINE int add_rows(const struct walk *w, const gw_memory *memory, const uint32_t *at,
@@ -319,23 +336,22 @@ GWI_INLINE int add_rows(const struct walk *w, const gw_memory *memory, const uin
     gwi_convert *convert = gwi_converter(whole->dtype, dtype);
     size_t n = memory->row_entries, value_bytes = gwi_dtype_bytes(dtype);
     adder *add = adder_of(whole->dtype);
-    ring places;
+    struct held places[AHEAD];
 
-    begin(w, places, known);
+    for (size_t i = 0; i < AHEAD; i++)
+        look_ahead_held(w, whole, places, i, known);
     for (size_t i = 0; i < w->n; i++) {
-        unsigned char *row = step(w, places, i, known);
-        gwi_row_latch *latch = latch_of(whole, row_number(w, i, known), known);
-        if (i + AHEAD / 2 < w->n)
-            __builtin_prefetch(latch_of(whole, row_number(w, i + AHEAD / 2, known), known), 1, 2);
+        struct held now = places[i % AHEAD];
+        look_ahead_held(w, whole, places, i + AHEAD, known);
         const unsigned char *from = values + buffer_row(at, i) * n * value_bytes;
-        int err = gwi_row_latch_take(whole, latch);
+        int err = gwi_row_latch_take(whole, now.latch);
         if (gwi_unlikely(err < 0))
             return err;
         if (convert == NULL && add != NULL)
-            add(row, from, n);
+            add(now.row, from, n);
         else
-            add_row(whole->dtype, add, convert, value_bytes, row, from, n);
-        gwi_row_latch_give(latch);
+            add_row(whole->dtype, add, convert, value_bytes, now.row, from, n);
+        gwi_row_latch_give(now.latch);
     }
     return 0;
 }
