@@ -267,6 +267,37 @@ static int orientation(const gwi_layout *l, int64_t *ret_ld)
     return -1;
 }
 
+/* blas_shape(a, b, dims) -> the shape of their product, or None if they are no matrices (stacks of them, if dims is
+ * 3) of float32 or float64 on this processor that fit together.  Whoever wants to know why asks them himself. */
+static PyObject *blas_shape(PyObject *module, PyObject *args)
+{
+    static const gwi_need need = {.name = "a", .dtypes = REALS};
+    PyObject *object[2], *shape = NULL;
+    gwi_intake in[2];
+    int dims, n_open = 0;
+
+    if (!PyArg_ParseTuple(args, "OOi", &object[0], &object[1], &dims))
+        return NULL;
+    while (n_open < 2 && gwi_intake_open(gwi_state_of(module), object[n_open], &need, &in[n_open]) == 0)
+        n_open++;
+    const gwi_layout *a = &in[0].layout, *b = &in[1].layout;
+    if (n_open < 2)
+        PyErr_Clear();
+    else if (a->ndim == dims && b->ndim == dims && a->dtype == b->dtype && a->shape[dims - 1] == b->shape[dims - 2] &&
+             dims == 2)
+        shape = Py_BuildValue("(LL)", (long long)a->shape[0], (long long)b->shape[1]);
+    else if (a->ndim == 3 && b->ndim == 3 && dims == 3 && a->dtype == b->dtype && a->shape[2] == b->shape[1] &&
+             a->shape[0] == b->shape[0])
+        shape = Py_BuildValue("(LLL)", (long long)a->shape[0], (long long)a->shape[1], (long long)b->shape[2]);
+    while (n_open-- > 0)
+        gwi_intake_close(&in[n_open]);
+    if (shape == NULL && !PyErr_Occurred()) {
+        Py_INCREF(Py_None);
+        shape = Py_None;
+    }
+    return shape;
+}
+
 /* blas_gemm(capsule, a, b, c, alpha, beta) -> 0 if c is now alpha a b + beta c, else, and nothing has
  * happened, the sum of 1, 2 and 4 for those of a, b and c whose strides no BLAS can take.  Matrices, or
  * stacks of matrices with the same number of them. */
@@ -412,6 +443,8 @@ static PyMethodDef methods[] = {
      "numpy_route(path, blas, /)\n--\n\nNumPy's products through a library, or, with None, its own again."},
     {"companion", companion, METH_VARARGS, "companion(file, /)\n--\n\nWhere a part of Godwit lies that is no Python."},
     {"blas_products", blas_products, METH_O, "blas_products(blas, /)\n--\n\nHow often its sgemm or dgemm was called."},
+    {"blas_shape", blas_shape, METH_VARARGS,
+     "blas_shape(a, b, dims, /)\n--\n\nThe shape of a product that can be routed, or None."},
     {"blas_gemm", blas_gemm, METH_VARARGS,
      "blas_gemm(blas, a, b, c, alpha, beta, /)\n--\n\n0 if c is now alpha a b + beta c; else the sum of 1, 2 and "
      "4 for those of a, b and c that have to be copied first."},

@@ -1,7 +1,7 @@
 """Draws a benchmark as an SVG, without any plotting library.
 
-Every shape is a row of bars, one for each library, as long as its GFLOP/s; the grey band at the end is the spread
-over the repeats, the dashed line the machine's peak.
+Every shape is a row of bars, one for each library, as long as its median GFLOP/s; the thin line goes from the
+slowest to the fastest repeat, the dashed line is the machine's peak.
 """
 
 from __future__ import annotations

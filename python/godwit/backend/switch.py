@@ -22,6 +22,8 @@ _Key = torch._C.DispatchKey
 _KEY = "BackendSelect"
 _BELOW = torch._C._dispatch_keyset_full_after(_Key.BackendSelect)
 _REAL = (torch.float32, torch.float64)
+_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
+_strided = torch.strided
 _FORWARD, _GRAD_INPUT, _GRAD_WEIGHT = range(3)
 
 _lock = threading.RLock()
@@ -41,7 +43,7 @@ def _plain(*tensors: torch.Tensor) -> Optional[str]:
             return f"dtype {str(tensor.dtype).rpartition('.')[2]}"
         if tensor.dtype is not first:
             return "mixed dtypes"
-        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        if type(tensor) not in _TYPES:
             return f"type {type(tensor).__name__}"
     return None
 
@@ -225,8 +227,28 @@ def _into(blas: Use, out: torch.Tensor, shape: tuple, a: torch.Tensor, b: torch.
     return out
 
 
+def _quick(blas: Use, a: torch.Tensor, b: torch.Tensor, dims: int, alpha: float, beta: float,
+           c: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
+    """The usual case in as few steps as it takes; None: the long way has to look at it."""
+    if a.__class__ not in _TYPES or b.__class__ not in _TYPES:
+        return None
+    shape = _native.blas_shape(a, b, dims)
+    if shape is None or a.is_neg() or b.is_neg():
+        return None
+    out = a.new_empty(shape)
+    if c is not None:
+        if c.__class__ not in _TYPES or c.dtype is not a.dtype or not c.is_cpu or c.layout is not _strided or (
+                c.shape != shape and c.shape != shape[-1:]):
+            return None
+        out.copy_(c)
+    return out if _native.blas_gemm(blas._blas, a, b, out, alpha, beta) == 0 else None
+
+
 def _product(dims: int) -> tuple[Callable, Callable]:
     def plain(blas: Use, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        out = _quick(blas, a, b, dims, 1.0, 0.0, None)
+        if out is not None:
+            return out
         _need(a, b)
         _need_dims(dims, a, b)
         out = torch.empty(_product_shape(a, b), dtype=a.dtype)
@@ -266,6 +288,10 @@ def _added(dims: int) -> tuple[Callable, Callable, Callable]:
         return result if out is None else out.copy_(result)
 
     def plain(blas: Use, c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> torch.Tensor:
+        if beta == 1 and alpha == 1:
+            out = _quick(blas, a, b, dims, 1.0, 1.0, c)
+            if out is not None:
+                return out
         return fill(blas, c, a, b, beta, alpha, None)
 
     def to_out(blas: Use, c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1, out: Any) -> torch.Tensor:
