@@ -180,9 +180,13 @@ def by_hand(n: int, channel: str, meeting: Path, **environment: str) -> None:
     processes = [subprocess.Popen([BIN / "godwit", "run", "--as", "wholegraph", WHOLEGRAPH, channel, str(rank), str(n), meeting],
                                   env=job_environment() | QUICK | environment, text=True, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE) for rank in range(n)]
-    for rank, process in enumerate(processes):
-        out, err = process.communicate(timeout=100)
-        assert process.returncode == 0 and f"passed {rank} {n}" in out, out + err
+    try:
+        for rank, process in enumerate(processes):
+            out, err = process.communicate(timeout=100)
+            assert process.returncode == 0 and f"passed {rank} {n}" in out, out + err
+    finally:
+        for process in processes:
+            process.kill()
 
 
 @pytest.mark.parametrize("n", [1, 2, 4] if CASES else [2])
