@@ -605,7 +605,8 @@ static PyMethodDef parameters_methods[] = {
     {"load", GWI_FUNCTION(gwi_py_params_load), METH_VARARGS | METH_KEYWORDS,
      "load($self, /, dir)\n--\n\n"
      "Set all vectors to those that were saved, and return the `meta` of save().\n\n"
-     "    epoch = kv.load(\"model\")[\"epoch\"]\n\n"
+     "    kv.save(\"model\", {\"epoch\": 3})\n"
+     "    assert kv.load(\"model\") == {\"epoch\": 3}\n\n"
      "Collective.  It may have been saved by any number of processes and nodes.  All files\n"
      "are checked first: if one is damaged, missing, or of other parameters, the error\n"
      "names it, and nothing has changed on any rank."},

@@ -822,7 +822,8 @@ def docstrings():
 
 
 @pytest.mark.parametrize("example", list(docstrings()))
-def test_examples_in_docstrings_run(example):
+def test_examples_in_docstrings_run(example, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some write files
     workers = 2 if "kv.worker()" in example else 1  # barriers count them all
     with godwit.Parameters(1000, 4, workers=workers) as kv, kv.worker() as w:
         exec(example, {"torch": torch, "godwit": godwit, "kv": kv, "w": w, "keys": torch.tensor([3, 14, 15])})
