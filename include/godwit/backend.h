@@ -27,18 +27,18 @@ enum { GW_BLAS_SGEMM = 1, GW_BLAS_DGEMM = 2, GW_BLAS_CBLAS = 4, GW_BLAS_FORTRAN 
 
 /* What a library says of itself.  Texts are "" where it says nothing. */
 typedef struct gw_blas_info {
-    size_t size_bytes;  /* sizeof(gw_blas_info), set by the caller */
-    char path[1024];    /* as it was asked for */
-    char file[1024];    /* where sgemm really lies: `path` may only pass calls on */
-    char vendor[32];    /* "openblas", "blis", "atlas", "mkl", "reference", "unknown" */
+    size_t size_bytes; /* sizeof(gw_blas_info), set by the caller */
+    char path[1024];   /* as it was asked for */
+    char file[1024];   /* where sgemm really lies: `path` may only pass calls on */
+    char vendor[32];   /* "openblas", "blis", "atlas", "mkl", "reference", "unknown" */
     char version[64];
-    char threading[16]; /* "serial", "pthread", "openmp", "tbb", "intel", "unknown" */
-    char kernel[64];    /* the architecture whose code it picked, such as "Zen" */
+    char threading[16];          /* "serial", "pthread", "openmp", "tbb", "intel", "unknown" */
+    char kernel[64];             /* the architecture whose code it picked, such as "Zen" */
     char prefix[16], suffix[16]; /* of its names: "scipy_" and "64_" */
-    char config[256];   /* its own description of how it was built */
-    int int_bits;       /* of its integers: 32 or 64 */
-    int n_threads;      /* that it would use now; 0: it does not say */
-    unsigned has;       /* GW_BLAS_SGEMM ... */
+    char config[256];            /* its own description of how it was built */
+    int int_bits;                /* of its integers: 32 or 64 */
+    int n_threads;               /* that it would use now; 0: it does not say */
+    unsigned has;                /* GW_BLAS_SGEMM ... */
 } gw_blas_info;
 
 /* Call `found` with the path of every file that looks like a BLAS by its name: in the system's
@@ -54,8 +54,8 @@ GW_API int gw_blas_find(const char *const *more, int (*found)(const char *path, 
  * child died.  GW_ETIMEOUT: it took longer than a minute. */
 GW_API int gw_blas_probe(const char *path, gw_blas_info *ret_info);
 
-/* The path of a file that belongs to Godwit and lies beside its library, such as "godwit-audit.so", what the
- * dynamic loader puts into a program that is profiled.  GW_EUNSUP: not there. */
+/* The path of a file that belongs to Godwit and lies beside its library, such as "godwit-audit.so",
+ * what the dynamic loader puts into a program that is profiled.  GW_EUNSUP: not there. */
 GW_API int gw_companion(const char *file, char *ret_path, size_t room);
 
 /* ---- products through one of them -------------------------------------------------------- */
@@ -108,10 +108,10 @@ GW_API int gw_blas_conv2d_grad_input(gw_blas *blas, const gw_conv2d *conv, const
 GW_API int gw_blas_conv2d_grad_weight(gw_blas *blas, const gw_conv2d *conv, const void *x,
                                       const void *grad_y, void *grad_weight);
 
-/* From now on, the calls of cblas_sgemm and cblas_dgemm by the loaded library `path` (NumPy's compiled core) are
- * products of `blas`; NULL: its own again.  One library at a time.  `ret_n_slots` tells how many places were
- * changed: 0 if the library calls no such function by the dynamic linker.  `blas` has to stay open, also
- * afterwards until no thread can be inside a product. */
+/* From now on, the calls of cblas_sgemm and cblas_dgemm by the loaded library `path` (NumPy's
+ * compiled core) are products of `blas`; NULL: its own again.  One library at a time. `ret_n_slots`
+ * tells how many places were changed: 0 if the library calls no such function by the dynamic
+ * linker.  `blas` has to stay open, also afterwards until no thread can be inside a product. */
 GW_API int gw_blas_reroute(const char *path, gw_blas *blas, int *ret_n_slots);
 
 /* ---- how fast ---------------------------------------------------------------------------- */
@@ -121,8 +121,8 @@ GW_API int gw_blas_reroute(const char *path, gw_blas *blas, int *ret_n_slots);
 typedef struct gw_blas_bench {
     size_t size_bytes; /* sizeof(gw_blas_bench) */
     const char *path;
-    int n_threads;     /* 0: the library's own choice */
-    int n_repeats;     /* at least 1; each is at least `least_s` long */
+    int n_threads; /* 0: the library's own choice */
+    int n_repeats; /* at least 1; each is at least `least_s` long */
     double least_s;
     int is_conv;
     gw_gemm gemm;   /* dtype, m, n, k, transposed; the rest is not looked at */

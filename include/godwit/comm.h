@@ -99,22 +99,20 @@ GW_API int gw_comm_world_rank(const gw_comm *comm, int rank);
  *   REDUCE_SCATTER  ALLREDUCE, then SCATTER along `axis` with `count`
  *   SCAN            rank r gets the entries of the ranks 0 to r combined
  *   BARRIER         nobody gets anything before all have come                  */
-#define GW_COLLECTIVES(X)                \
-    X(ALLREDUCE, "Allreduce")            \
-    X(REDUCE, "Reduce")                  \
-    X(BCAST, "Bcast")                    \
-    X(GATHER, "Gather")                  \
-    X(ALLGATHER, "Allgather")            \
-    X(SCATTER, "Scatter")                \
-    X(ALLTOALL, "Alltoall")              \
-    X(REDUCE_SCATTER, "Reduce_scatter")  \
-    X(SCAN, "Scan")                      \
+#define GW_COLLECTIVES(X)               \
+    X(ALLREDUCE, "Allreduce")           \
+    X(REDUCE, "Reduce")                 \
+    X(BCAST, "Bcast")                   \
+    X(GATHER, "Gather")                 \
+    X(ALLGATHER, "Allgather")           \
+    X(SCATTER, "Scatter")               \
+    X(ALLTOALL, "Alltoall")             \
+    X(REDUCE_SCATTER, "Reduce_scatter") \
+    X(SCAN, "Scan")                     \
     X(BARRIER, "Barrier")
 
 #define GW_COLLECTIVE_ID(id, name) GW_##id,
-typedef enum gw_collective {
-    GW_COLLECTIVES(GW_COLLECTIVE_ID) GW_N_COLLECTIVES
-} gw_collective;
+typedef enum gw_collective { GW_COLLECTIVES(GW_COLLECTIVE_ID) GW_N_COLLECTIVES } gw_collective;
 #undef GW_COLLECTIVE_ID
 
 /* One call.  What a collective does not use is 0. */
@@ -131,12 +129,12 @@ typedef struct gw_call {
 
 /* What the ranks agreed on.  Valid until the run or the abandoning. */
 typedef struct gw_agreed {
-    size_t size_bytes;    /* set to sizeof(gw_agreed) by the caller */
-    gw_array output;      /* of this rank, without data */
-    size_t n_bytes;       /* of the output */
-    const int64_t *parts; /* by rank: length along `axis` (GATHER, ALLGATHER, ALLTOALL) or
-                           * count (SCATTER, ALLTOALL's along axis2 are in parts2,
-                           * REDUCE_SCATTER), else NULL */
+    size_t size_bytes;     /* set to sizeof(gw_agreed) by the caller */
+    gw_array output;       /* of this rank, without data */
+    size_t n_bytes;        /* of the output */
+    const int64_t *parts;  /* by rank: length along `axis` (GATHER, ALLGATHER, ALLTOALL) or
+                            * count (SCATTER, ALLTOALL's along axis2 are in parts2,
+                            * REDUCE_SCATTER), else NULL */
     const int64_t *parts2; /* ALLTOALL: every rank's count */
     uint32_t flags;
 } gw_agreed;

@@ -39,7 +39,8 @@ static int array_new(gw_dtype dtype, int64_t n, uint64_t seed, array *ret)
     gwi_random random;
 
     if (n < 0 || n > MOST_ENTRIES)
-        return gwi_fail(GW_ERANGE, "an array of %lld entries is too large to measure", (long long)n);
+        return gwi_fail(GW_ERANGE, "an array of %lld entries is too large to measure",
+                        (long long)n);
     ret->dtype = dtype;
     ret->n = n;
     ret->at = aligned_alloc(64, ((size_t)n * item + 63) / 64 * 64 + 64);
@@ -71,11 +72,20 @@ static int run_once(const subject *s)
 
     if (s->bench->is_conv)
         return gw_blas_conv2d(s->blas, &s->bench->conv, s->a.at, s->b.at, NULL, s->c.at);
-    return gw_blas_gemm(s->blas, &(gw_gemm){
-        .dtype = g->dtype, .a_transposed = g->a_transposed, .b_transposed = g->b_transposed,
-        .m = g->m, .n = g->n, .k = g->k, .alpha = 1, .beta = 0, .a = s->a.at, .b = s->b.at,
-        .c = s->c.at, .lda = g->a_transposed ? g->m : g->k, .ldb = g->b_transposed ? g->k : g->n,
-        .ldc = g->n});
+    return gw_blas_gemm(s->blas, &(gw_gemm){.dtype = g->dtype,
+                                            .a_transposed = g->a_transposed,
+                                            .b_transposed = g->b_transposed,
+                                            .m = g->m,
+                                            .n = g->n,
+                                            .k = g->k,
+                                            .alpha = 1,
+                                            .beta = 0,
+                                            .a = s->a.at,
+                                            .b = s->b.at,
+                                            .c = s->c.at,
+                                            .lda = g->a_transposed ? g->m : g->k,
+                                            .ldb = g->b_transposed ? g->k : g->n,
+                                            .ldc = g->n});
 }
 
 static int subject_new(gw_blas *blas, const gw_blas_bench *bench, subject *s)
@@ -244,7 +254,8 @@ int gwi_bench_run(gw_blas *blas, const gw_blas_bench *bench, gw_blas_speed *ret_
     int err = speeds == NULL ? gwi_fail(GW_ENOMEM, "%d repeats", n) : subject_new(blas, bench, &s);
 
     if (bench->n_threads > 0)
-        gw_blas_set_threads(blas, bench->n_threads); /* what cannot be told has one, or the environment's */
+        gw_blas_set_threads(
+            blas, bench->n_threads); /* what cannot be told has one, or the environment's */
     if (err == 0)
         err = time_it(&s, speeds);
     if (err == 0 && bench->is_conv)
@@ -316,7 +327,8 @@ int gw_peak_measure(gw_dtype dtype, int n_threads, double seconds, double *ret_g
         err = gwi_fail(GW_ENOMEM, "%d threads", n_threads);
     for (int i = 0; i < n_threads && err == 0; i++) {
         runners[i] = (runner){.loop = real ? gwi_flops_f64 : gwi_flops_f32,
-                              .span_ns = gwi_seconds_to_ns(seconds), .waiting = &waiting};
+                              .span_ns = gwi_seconds_to_ns(seconds),
+                              .waiting = &waiting};
         err = gwi_thread_start("godwit-peak", run_loop, &runners[i], &threads[i]);
         started += err == 0;
     }

@@ -11,8 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The library's calls of its own functions stay inside, even if the program has another BLAS in its global scope:
- * the reference cblas_sgemm calls sgemm_ by name.  Sanitizers want their own malloc to win. */
+/* The library's calls of its own functions stay inside, even if the program has another BLAS in its
+ * global scope: the reference cblas_sgemm calls sgemm_ by name.  Sanitizers want their own malloc
+ * to win. */
 #define DEEPBIND (GWI_ASAN || GWI_TSAN ? 0 : RTLD_DEEPBIND)
 
 static const char *const prefixes[] = {"", "scipy_"};
@@ -107,8 +108,8 @@ int gw_blas_open(const char *path, gw_blas **ret_blas)
     if (blas->gemm[0] == NULL && blas->gemm[1] == NULL) {
         dlclose(blas->library);
         free(blas);
-        return gwi_fail(GW_EUNSUP, "the library '%s' is no BLAS: it has neither sgemm_ nor cblas_sgemm",
-                        path);
+        return gwi_fail(GW_EUNSUP,
+                        "the library '%s' is no BLAS: it has neither sgemm_ nor cblas_sgemm", path);
     }
     blas->int_bits = width_of_integers(blas);
     *ret_blas = blas;
@@ -149,7 +150,8 @@ int gw_blas_set_threads(gw_blas *blas, int n_threads)
             return 0;
         }
     }
-    return gwi_fail(GW_EUNSUP, "the library '%s' has no function that sets its threads", blas->path);
+    return gwi_fail(GW_EUNSUP, "the library '%s' has no function that sets its threads",
+                    blas->path);
 }
 
 /* ---- the product ------------------------------------------------------------------------- */
@@ -263,6 +265,6 @@ int gw_companion(const char *file, char *ret_path, size_t room)
                 return 0;
         }
     }
-    return gwi_fail(GW_EUNSUP, "'%s', a part of Godwit, is not beside its library; install it again",
-                    file);
+    return gwi_fail(GW_EUNSUP,
+                    "'%s', a part of Godwit, is not beside its library; install it again", file);
 }

@@ -12,11 +12,11 @@
 
 /* Set when opened, then constant, but for the counter: any thread may read it. */
 struct gw_blas {
-    void *library;         /* dlopen's; never closed, because threads may be inside */
-    void *gemm[2];         /* of float32 and float64; NULL: not there */
-    bool by_cblas;         /* they are cblas_sgemm, else Fortran's sgemm */
-    int int_bits;          /* 32 or 64 */
-    char prefix[16];       /* of the names */
+    void *library;   /* dlopen's; never closed, because threads may be inside */
+    void *gemm[2];   /* of float32 and float64; NULL: not there */
+    bool by_cblas;   /* they are cblas_sgemm, else Fortran's sgemm */
+    int int_bits;    /* 32 or 64 */
+    char prefix[16]; /* of the names */
     char suffix[16];
     char path[1024];
     _Atomic int64_t n_products; /* counted by whoever calls */

@@ -1,4 +1,5 @@
-/* blas_test.c - libraries are told apart, products and convolutions are right, and nothing harms the caller. */
+/* blas_test.c - libraries are told apart, products and convolutions are right, and nothing harms
+ * the caller. */
 #include "backend/blas.h"
 #include "base/random.h"
 #include "base/test.h"
@@ -40,7 +41,8 @@ static void integers_of_either_width_are_recognised(void **state)
         gw_blas_info info = {.size_bytes = sizeof info};
         assert_int_equal(gw_blas_describe(blas, &info), 0);
         assert_int_equal(info.int_bits, cases[i].bits);
-        assert_true((info.has & GW_BLAS_SGEMM) && (info.has & GW_BLAS_DGEMM) && !(info.has & GW_BLAS_CBLAS));
+        assert_true((info.has & GW_BLAS_SGEMM) && (info.has & GW_BLAS_DGEMM) &&
+                    !(info.has & GW_BLAS_CBLAS));
         gw_blas_close(blas);
     }
 }
@@ -61,16 +63,28 @@ static void products_are_right_in_every_orientation(void **state)
             b[i] = gwi_random_double(&random);
             before[i] = c[i] = gwi_random_double(&random);
         }
-        assert_int_equal(gw_blas_gemm(blas, &(gw_gemm){.dtype = GW_F64, .a_transposed = ta, .b_transposed = tb, .m = M,
-                                                       .n = N, .k = K, .alpha = 2, .beta = 0.5, .a = a, .b = b, .c = c,
-                                                       .lda = LD, .ldb = LD, .ldc = LD}),
+        assert_int_equal(gw_blas_gemm(blas, &(gw_gemm){.dtype = GW_F64,
+                                                       .a_transposed = ta,
+                                                       .b_transposed = tb,
+                                                       .m = M,
+                                                       .n = N,
+                                                       .k = K,
+                                                       .alpha = 2,
+                                                       .beta = 0.5,
+                                                       .a = a,
+                                                       .b = b,
+                                                       .c = c,
+                                                       .lda = LD,
+                                                       .ldb = LD,
+                                                       .ldc = LD}),
                          0);
         assert_int_equal(gw_blas_products(blas), 1);
         for (int i = 0; i < M; i++)
             for (int j = 0; j < LD; j++) {
                 double sum = 0;
                 for (int k = 0; k < K && j < N; k++)
-                    sum += (ta ? a[k * LD + i] : a[i * LD + k]) * (tb ? b[j * LD + k] : b[k * LD + j]);
+                    sum += (ta ? a[k * LD + i] : a[i * LD + k]) *
+                           (tb ? b[j * LD + k] : b[k * LD + j]);
                 double expected = j < N ? 2 * sum + 0.5 * before[i * LD + j] : before[i * LD + j];
                 assert_true(fabs(c[i * LD + j] - expected) < 1e-12);
             }
@@ -83,7 +97,16 @@ static void nonsense_is_refused(void **state)
     (void)state;
     gw_blas *blas = open_tiny("tiny-blas.so"), *none = NULL;
     double x[4] = {1, 2, 3, 4}, out[4] = {9, 9, 9, 9};
-    gw_gemm good = {.dtype = GW_F64, .m = 2, .n = 2, .k = 2, .alpha = 1, .a = x, .b = x, .c = out, .lda = 2, .ldb = 2,
+    gw_gemm good = {.dtype = GW_F64,
+                    .m = 2,
+                    .n = 2,
+                    .k = 2,
+                    .alpha = 1,
+                    .a = x,
+                    .b = x,
+                    .c = out,
+                    .lda = 2,
+                    .ldb = 2,
                     .ldc = 2};
     gw_gemm bad = good;
 
@@ -101,39 +124,63 @@ static void nonsense_is_refused(void **state)
     assert_int_equal(gw_blas_open("libm.so.6", &none), GW_EUNSUP);
     assert_int_equal(gw_blas_set_threads(blas, 0), GW_EINVAL);
     assert_int_equal(gw_blas_set_threads(blas, 2), GW_EUNSUP);
-    gw_conv2d v = {.dtype = GW_F64, .n = 1, .c_in = 3, .h = 2, .w = 2, .c_out = 2, .kh = 1, .kw = 1, .stride = {1, 1},
-                   .dilation = {1, 1}, .groups = 2};
+    gw_conv2d v = {.dtype = GW_F64,
+                   .n = 1,
+                   .c_in = 3,
+                   .h = 2,
+                   .w = 2,
+                   .c_out = 2,
+                   .kh = 1,
+                   .kw = 1,
+                   .stride = {1, 1},
+                   .dilation = {1, 1},
+                   .groups = 2};
     assert_int_equal(gw_blas_conv2d(blas, &v, x, x, NULL, out), GW_EINVAL); /* groups */
     v.groups = 1, v.kh = 3;
-    assert_int_equal(gw_blas_conv2d(blas, &v, x, x, NULL, out), GW_EINVAL); /* larger than the input */
+    assert_int_equal(gw_blas_conv2d(blas, &v, x, x, NULL, out),
+                     GW_EINVAL); /* larger than the input */
     v.kh = 1, v.stride[0] = 0;
     assert_int_equal(gw_blas_conv2d(blas, &v, x, x, NULL, out), GW_EINVAL);
     gw_blas_close(blas);
 }
 
-/* ---- convolutions ------------------------------------------------------------------------------ */
+/* ---- convolutions ------------------------------------------------------------------------------
+ */
 
 /* y, or the gradients, by the definition: `visit` for every product in it. */
 typedef void visit(double *x, double *w, double *y);
 
-static void forward(double *x, double *w, double *y) { *y += *x * *w; }
-static void to_input(double *x, double *w, double *y) { *x += *y * *w; }
-static void to_weight(double *x, double *w, double *y) { *w += *x * *y; }
+static void forward(double *x, double *w, double *y)
+{
+    *y += *x * *w;
+}
+static void to_input(double *x, double *w, double *y)
+{
+    *x += *y * *w;
+}
+static void to_weight(double *x, double *w, double *y)
+{
+    *w += *x * *y;
+}
 
 static void by_definition(const gw_conv2d *v, double *x, double *w, double *y, visit *f)
 {
-    int64_t oh = gw_conv2d_out(v, 0), ow = gw_conv2d_out(v, 1), cg = v->c_in / v->groups, fg = v->c_out / v->groups;
+    int64_t oh = gw_conv2d_out(v, 0), ow = gw_conv2d_out(v, 1), cg = v->c_in / v->groups,
+            fg = v->c_out / v->groups;
 
     for (int64_t n = 0; n < v->n; n++)
         for (int64_t o = 0; o < v->c_out; o++)
             for (int64_t p = 0; p < oh * ow; p++)
                 for (int64_t c = 0; c < cg; c++)
                     for (int64_t k = 0; k < v->kh * v->kw; k++) {
-                        int64_t row = p / ow * v->stride[0] + k / v->kw * v->dilation[0] - v->padding[0];
-                        int64_t col = p % ow * v->stride[1] + k % v->kw * v->dilation[1] - v->padding[1];
+                        int64_t row = p / ow * v->stride[0] + k / v->kw * v->dilation[0] -
+                                      v->padding[0];
+                        int64_t col = p % ow * v->stride[1] + k % v->kw * v->dilation[1] -
+                                      v->padding[1];
                         if (row >= 0 && row < v->h && col >= 0 && col < v->w)
                             f(&x[((n * v->c_in + o / fg * cg + c) * v->h + row) * v->w + col],
-                              &w[(o * cg + c) * v->kh * v->kw + k], &y[(n * v->c_out + o) * oh * ow + p]);
+                              &w[(o * cg + c) * v->kh * v->kw + k],
+                              &y[(n * v->c_out + o) * oh * ow + p]);
                     }
 }
 
@@ -157,15 +204,85 @@ static void convolutions_and_their_gradients_are_what_the_definition_says(void *
 {
     (void)state;
     static const gw_conv2d layers[] = {
-        {.n = 2, .c_in = 3, .h = 7, .w = 6, .c_out = 4, .kh = 3, .kw = 3, .stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}, .groups = 1},
-        {.n = 3, .c_in = 4, .h = 9, .w = 8, .c_out = 6, .kh = 3, .kw = 2, .stride = {2, 3}, .padding = {0, 2}, .dilation = {2, 1}, .groups = 2},
-        {.n = 1, .c_in = 2, .h = 5, .w = 5, .c_out = 3, .kh = 1, .kw = 1, .stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .groups = 1},
-        {.n = 5, .c_in = 2, .h = 5, .w = 4, .c_out = 2, .kh = 1, .kw = 1, .stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .groups = 2},
-        {.n = 2, .c_in = 1, .h = 3, .w = 3, .c_out = 1, .kh = 3, .kw = 3, .stride = {1, 1}, .padding = {4, 4}, .dilation = {1, 1}, .groups = 1},
+        {.n = 2,
+         .c_in = 3,
+         .h = 7,
+         .w = 6,
+         .c_out = 4,
+         .kh = 3,
+         .kw = 3,
+         .stride = {1, 1},
+         .padding = {1, 1},
+         .dilation = {1, 1},
+         .groups = 1},
+        {.n = 3,
+         .c_in = 4,
+         .h = 9,
+         .w = 8,
+         .c_out = 6,
+         .kh = 3,
+         .kw = 2,
+         .stride = {2, 3},
+         .padding = {0, 2},
+         .dilation = {2, 1},
+         .groups = 2},
+        {.n = 1,
+         .c_in = 2,
+         .h = 5,
+         .w = 5,
+         .c_out = 3,
+         .kh = 1,
+         .kw = 1,
+         .stride = {1, 1},
+         .padding = {0, 0},
+         .dilation = {1, 1},
+         .groups = 1},
+        {.n = 5,
+         .c_in = 2,
+         .h = 5,
+         .w = 4,
+         .c_out = 2,
+         .kh = 1,
+         .kw = 1,
+         .stride = {1, 1},
+         .padding = {0, 0},
+         .dilation = {1, 1},
+         .groups = 2},
+        {.n = 2,
+         .c_in = 1,
+         .h = 3,
+         .w = 3,
+         .c_out = 1,
+         .kh = 3,
+         .kw = 3,
+         .stride = {1, 1},
+         .padding = {4, 4},
+         .dilation = {1, 1},
+         .groups = 1},
         /* rows of an image in pieces: 2 MB of patches have 436 columns here */
-        {.n = 1, .c_in = 150, .h = 30, .w = 32, .c_out = 2, .kh = 2, .kw = 2, .stride = {1, 1}, .padding = {1, 0}, .dilation = {1, 1}, .groups = 1},
+        {.n = 1,
+         .c_in = 150,
+         .h = 30,
+         .w = 32,
+         .c_out = 2,
+         .kh = 2,
+         .kw = 2,
+         .stride = {1, 1},
+         .padding = {1, 0},
+         .dilation = {1, 1},
+         .groups = 1},
         /* depthwise, and more images than a piece takes */
-        {.n = 600, .c_in = 2, .h = 2, .w = 2, .c_out = 2, .kh = 2, .kw = 2, .stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .groups = 2},
+        {.n = 600,
+         .c_in = 2,
+         .h = 2,
+         .w = 2,
+         .c_out = 2,
+         .kh = 2,
+         .kw = 2,
+         .stride = {1, 1},
+         .padding = {0, 0},
+         .dilation = {1, 1},
+         .groups = 2},
     };
     gw_blas *blas = open_tiny("tiny-blas.so");
     gwi_random random;
@@ -177,7 +294,8 @@ static void convolutions_and_their_gradients_are_what_the_definition_says(void *
         int64_t nx = v.n * v.c_in * v.h * v.w, nw = v.c_out * v.c_in / v.groups * v.kh * v.kw;
         int64_t image = gw_conv2d_out(&v, 0) * gw_conv2d_out(&v, 1), ny = v.n * v.c_out * image;
         double *x = numbers(&random, nx), *w = numbers(&random, nw), *y = numbers(&random, ny);
-        double *bias = numbers(&random, v.c_out), *got = numbers(&random, nx + nw + ny), *want = numbers(NULL, nx + nw + ny);
+        double *bias = numbers(&random, v.c_out), *got = numbers(&random, nx + nw + ny),
+               *want = numbers(NULL, nx + nw + ny);
 
         assert_int_equal(gw_blas_conv2d(blas, &v, x, w, bias, got), 0);
         for (int64_t k = 0; k < ny; k++)
@@ -201,7 +319,8 @@ static void convolutions_and_their_gradients_are_what_the_definition_says(void *
     gw_blas_close(blas);
 }
 
-/* ---- children ----------------------------------------------------------------------------------- */
+/* ---- children -----------------------------------------------------------------------------------
+ */
 
 static void a_library_is_asked_in_a_child(void **state)
 {
@@ -229,19 +348,31 @@ static void a_library_that_crashes_takes_nobody_along(void **state)
 static void a_wrong_product_is_noticed(void **state)
 {
     (void)state;
-    gw_blas_bench bench = {.size_bytes = sizeof bench, .n_repeats = 2, .gemm = {.dtype = GW_F32, .m = 20, .n = 30, .k = 40}};
+    gw_blas_bench bench = {.size_bytes = sizeof bench,
+                           .n_repeats = 2,
+                           .gemm = {.dtype = GW_F32, .m = 20, .n = 30, .k = 40}};
     gw_blas_speed speed;
 
     bench.path = strdup(path_of("tiny-blas.so"));
     assert_int_equal(gw_blas_measure(&bench, &speed), 0);
-    assert_true(speed.error <= speed.tolerance && speed.worst > 0 && speed.median >= speed.worst && speed.best >= speed.median);
+    assert_true(speed.error <= speed.tolerance && speed.worst > 0 && speed.median >= speed.worst &&
+                speed.best >= speed.median);
     free((void *)(uintptr_t)bench.path);
     bench.path = strdup(path_of("tiny-blas-wrong.so"));
     assert_int_equal(gw_blas_measure(&bench, &speed), 0);
     assert_true(speed.error > speed.tolerance);
     bench.is_conv = 1;
-    bench.conv = (gw_conv2d){.dtype = GW_F64, .n = 1, .c_in = 2, .h = 6, .w = 6, .c_out = 3, .kh = 3, .kw = 3,
-                             .stride = {1, 1}, .dilation = {1, 1}, .groups = 1};
+    bench.conv = (gw_conv2d){.dtype = GW_F64,
+                             .n = 1,
+                             .c_in = 2,
+                             .h = 6,
+                             .w = 6,
+                             .c_out = 3,
+                             .kh = 3,
+                             .kw = 3,
+                             .stride = {1, 1},
+                             .dilation = {1, 1},
+                             .groups = 1};
     assert_int_equal(gw_blas_measure(&bench, &speed), 0);
     assert_true(speed.error > speed.tolerance);
     bench.n_repeats = 0;
@@ -292,8 +423,17 @@ static void *multiply(void *arg)
     double a[4] = {1, 2, 3, 4}, c[4];
 
     for (int i = 0; i < 1000; i++)
-        gw_blas_gemm(arg, &(gw_gemm){.dtype = GW_F64, .m = 2, .n = 2, .k = 2, .alpha = 1, .a = a, .b = a, .c = c, .lda = 2,
-                                     .ldb = 2, .ldc = 2});
+        gw_blas_gemm(arg, &(gw_gemm){.dtype = GW_F64,
+                                     .m = 2,
+                                     .n = 2,
+                                     .k = 2,
+                                     .alpha = 1,
+                                     .a = a,
+                                     .b = a,
+                                     .c = c,
+                                     .lda = 2,
+                                     .ldb = 2,
+                                     .ldc = 2});
     return NULL;
 }
 
@@ -312,8 +452,11 @@ static void several_threads_share_a_library(void **state)
 }
 
 GWI_TESTS(cmocka_unit_test(integers_of_either_width_are_recognised),
-          cmocka_unit_test(products_are_right_in_every_orientation), cmocka_unit_test(nonsense_is_refused),
+          cmocka_unit_test(products_are_right_in_every_orientation),
+          cmocka_unit_test(nonsense_is_refused),
           cmocka_unit_test(convolutions_and_their_gradients_are_what_the_definition_says),
-          cmocka_unit_test(a_library_is_asked_in_a_child), cmocka_unit_test(a_library_that_crashes_takes_nobody_along),
-          cmocka_unit_test(a_wrong_product_is_noticed), cmocka_unit_test(files_are_found_once_whatever_leads_to_them),
+          cmocka_unit_test(a_library_is_asked_in_a_child),
+          cmocka_unit_test(a_library_that_crashes_takes_nobody_along),
+          cmocka_unit_test(a_wrong_product_is_noticed),
+          cmocka_unit_test(files_are_found_once_whatever_leads_to_them),
           cmocka_unit_test(the_peak_is_a_speed), cmocka_unit_test(several_threads_share_a_library))

@@ -95,7 +95,8 @@ static int lay_out(const gw_conv2d *v, layer *ret_layer)
     if (!sane(v->n, 0) || !sane(v->c_in, 1) || !sane(v->h, 1) || !sane(v->w, 1) ||
         !sane(v->c_out, 1) || !sane(v->kh, 1) || !sane(v->kw, 1) || !sane(v->groups, 1))
         return gwi_fail(GW_EINVAL,
-                        "a convolution of %lld x %lld x %lld x %lld by %lld filters of %lld x %lld in %lld groups",
+                        "a convolution of %lld x %lld x %lld x %lld by %lld filters of %lld x %lld "
+                        "in %lld groups",
                         (long long)v->n, (long long)v->c_in, (long long)v->h, (long long)v->w,
                         (long long)v->c_out, (long long)v->kh, (long long)v->kw,
                         (long long)v->groups);
@@ -110,7 +111,8 @@ static int lay_out(const gw_conv2d *v, layer *ret_layer)
                         (long long)v->c_in, (long long)v->c_out, (long long)v->groups);
     layer l = {.v = *v, .out_h = gw_conv2d_out(v, 0), .out_w = gw_conv2d_out(v, 1)};
     if (l.out_h < 1 || l.out_w < 1)
-        return gwi_fail(GW_EINVAL, "filters of %lld x %lld are larger than the input of %lld x %lld",
+        return gwi_fail(GW_EINVAL,
+                        "filters of %lld x %lld are larger than the input of %lld x %lld",
                         (long long)v->kh, (long long)v->kw, (long long)v->h, (long long)v->w);
     l.c_group = v->c_in / v->groups;
     l.f_group = v->c_out / v->groups;
@@ -208,7 +210,8 @@ static char *in_x(const layer *l, const void *x, const piece *p, int64_t g)
 
 static char *in_y(const layer *l, const void *y, const piece *p, int64_t g)
 {
-    return at(l, y, (p->image * l->v.c_out + g * l->f_group) * l->out_h * l->out_w + p->row * l->out_w);
+    return at(l, y,
+              (p->image * l->v.c_out + g * l->f_group) * l->out_h * l->out_w + p->row * l->out_w);
 }
 
 static char *in_w(const layer *l, const void *w, int64_t g)
@@ -286,12 +289,19 @@ static int forward(gw_blas *blas, const layer *l, const piece *p, int64_t g, con
     char *y = in_y(l, array[2], p, g);
     bool several = p->n_images > 1;
 
-    int err = gw_blas_gemm(blas, &(gw_gemm){
-        .dtype = l->v.dtype, .m = l->f_group, .n = columns_of(l, p), .k = l->patch,
-        .alpha = 1, .beta = 0,
-        .a = in_w(l, array[1], g), .lda = l->patch,
-        .b = patch.at, .ldb = patch.row,
-        .c = several ? r->together : y, .ldc = several ? columns_of(l, p) : l->out_h * l->out_w});
+    int err = gw_blas_gemm(blas,
+                           &(gw_gemm){.dtype = l->v.dtype,
+                                      .m = l->f_group,
+                                      .n = columns_of(l, p),
+                                      .k = l->patch,
+                                      .alpha = 1,
+                                      .beta = 0,
+                                      .a = in_w(l, array[1], g),
+                                      .lda = l->patch,
+                                      .b = patch.at,
+                                      .ldb = patch.row,
+                                      .c = several ? r->together : y,
+                                      .ldc = several ? columns_of(l, p) : l->out_h * l->out_w});
     if (err == 0 && several)
         regroup(l, p, y, r->together, true);
     return err;
@@ -321,12 +331,20 @@ static int grad_input(gw_blas *blas, const layer *l, const piece *p, int64_t g, 
     bool in_place = l->as_it_is && p->n_images == 1;
     matrix grad = outputs(l, p, g, array[0], r);
 
-    int err = gw_blas_gemm(blas, &(gw_gemm){
-        .dtype = l->v.dtype, .a_transposed = 1, .m = l->patch, .n = columns_of(l, p),
-        .k = l->f_group, .alpha = 1, .beta = 0,
-        .a = in_w(l, array[1], g), .lda = l->patch,
-        .b = grad.at, .ldb = grad.row,
-        .c = in_place ? x : r->patch, .ldc = in_place ? l->out_h * l->out_w : columns_of(l, p)});
+    int err = gw_blas_gemm(blas,
+                           &(gw_gemm){.dtype = l->v.dtype,
+                                      .a_transposed = 1,
+                                      .m = l->patch,
+                                      .n = columns_of(l, p),
+                                      .k = l->f_group,
+                                      .alpha = 1,
+                                      .beta = 0,
+                                      .a = in_w(l, array[1], g),
+                                      .lda = l->patch,
+                                      .b = grad.at,
+                                      .ldb = grad.row,
+                                      .c = in_place ? x : r->patch,
+                                      .ldc = in_place ? l->out_h * l->out_w : columns_of(l, p)});
     if (err < 0 || in_place)
         return err;
     if (l->v.dtype == GW_F32)
@@ -353,12 +371,19 @@ static int grad_weight(gw_blas *blas, const layer *l, const piece *p, int64_t g,
 {
     matrix patch = patches(l, p, g, array[0], r), grad = outputs(l, p, g, array[1], r);
 
-    return gw_blas_gemm(blas, &(gw_gemm){
-        .dtype = l->v.dtype, .b_transposed = 1, .m = l->f_group, .n = l->patch,
-        .k = columns_of(l, p), .alpha = 1, .beta = 1,
-        .a = grad.at, .lda = grad.row,
-        .b = patch.at, .ldb = patch.row,
-        .c = in_w(l, array[2], g), .ldc = l->patch});
+    return gw_blas_gemm(blas, &(gw_gemm){.dtype = l->v.dtype,
+                                         .b_transposed = 1,
+                                         .m = l->f_group,
+                                         .n = l->patch,
+                                         .k = columns_of(l, p),
+                                         .alpha = 1,
+                                         .beta = 1,
+                                         .a = grad.at,
+                                         .lda = grad.row,
+                                         .b = patch.at,
+                                         .ldb = patch.row,
+                                         .c = in_w(l, array[2], g),
+                                         .ldc = l->patch});
 }
 
 int gw_blas_conv2d_grad_weight(gw_blas *blas, const gw_conv2d *conv, const void *x,

@@ -59,8 +59,9 @@ static void NAME(patch)(const layer *l, const piece *p, const REAL *x, REAL *to)
     for (int64_t c = 0; c < l->c_group; c++)
         for (int64_t k = 0; k < v->kh * v->kw; k++)
             for (int64_t image = 0; image < p->n_images; image++) {
-                NAME(patch_row)(v, x + (image * v->c_in + c) * v->h * v->w, k / v->kw, k % v->kw,
-                                p->row, p->n_rows, l->out_w, to);
+                NAME(patch_row)
+                (v, x + (image * v->c_in + c) * v->h * v->w, k / v->kw, k % v->kw, p->row,
+                 p->n_rows, l->out_w, to);
                 to += p->n_rows * l->out_w;
             }
 }
@@ -72,8 +73,9 @@ static void NAME(unpatch)(const layer *l, const piece *p, REAL *x, const REAL *f
     for (int64_t c = 0; c < l->c_group; c++)
         for (int64_t k = 0; k < v->kh * v->kw; k++)
             for (int64_t image = 0; image < p->n_images; image++) {
-                NAME(unpatch_row)(v, x + (image * v->c_in + c) * v->h * v->w, k / v->kw, k % v->kw,
-                                  p->row, p->n_rows, l->out_w, from);
+                NAME(unpatch_row)
+                (v, x + (image * v->c_in + c) * v->h * v->w, k / v->kw, k % v->kw, p->row,
+                 p->n_rows, l->out_w, from);
                 from += p->n_rows * l->out_w;
             }
 }

@@ -12,8 +12,13 @@
 
 /* Where Linux distributions, people and package managers put libraries. */
 static const char *const system_dirs[] = {
-    "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib",
-    "/usr/local/lib",            "/usr/local/lib64",           "/opt",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+    "/usr/local/lib64",
+    "/opt",
 };
 
 typedef struct search {
@@ -25,11 +30,11 @@ typedef struct search {
 
 static int looks_like_blas(const char *name)
 {
-    static const char *const starts[] = {"libblas",     "libopenblas", "libblis",     "libcblas",
-                                         "libf77blas",  "libmkl_rt",   "libatlas",    "libsatlas",
-                                         "libtatlas",   "libflexiblas", "libarmpl",   "libnvpl_blas",
-                                         "libscipy_openblas", "libgslcblas", "libaocl",
-                                         "libtorch_cpu.so"};
+    static const char *const starts[] = {
+        "libblas",           "libopenblas",  "libblis",  "libcblas",
+        "libf77blas",        "libmkl_rt",    "libatlas", "libsatlas",
+        "libtatlas",         "libflexiblas", "libarmpl", "libnvpl_blas",
+        "libscipy_openblas", "libgslcblas",  "libaocl",  "libtorch_cpu.so"};
     const char *so = strstr(name, ".so");
 
     if (so == NULL || (so[3] != '\0' && so[3] != '.'))
@@ -75,7 +80,8 @@ static int offer(search *s, const char *path)
  * Python packages (numpy.libs, torch/lib), and lib of whatever is in /opt. */
 static int worth_entering(const char *name)
 {
-    static const char *const starts[] = {"openblas", "blis", "atlas", "blas", "lapack", "mkl", "flexiblas"};
+    static const char *const starts[] = {"openblas", "blis", "atlas",    "blas",
+                                         "lapack",   "mkl",  "flexiblas"};
     size_t n = strlen(name);
 
     for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++)

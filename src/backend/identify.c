@@ -129,7 +129,8 @@ static bool atlas(const gw_blas *blas, gw_blas_info *info)
     return true;
 }
 
-/* Whether the file holds `text`: for libraries that export BLAS's names and nothing of their own. */
+/* Whether the file holds `text`: for libraries that export BLAS's names and nothing of their own.
+ */
 static bool file_holds(const char *path, const char *text)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -1,4 +1,5 @@
-/* probe.c - lets a child process load and measure libraries, so that nothing happens to this one. */
+/* probe.c - lets a child process load and measure libraries, so that nothing happens to this one.
+ */
 #include "backend/blas.h"
 #include "backend/child.h"
 #include "base/clock.h"
@@ -21,8 +22,8 @@
 #define MEASURE_LIMIT_NS (600 * GWI_SECOND)
 #define PROGRAM "godwit-blas"
 
-/* The environment of a child that is to use so many threads, for libraries that read it only when they
- * start.  The pointers are borrowed, but for the new texts, which are in `texts`. */
+/* The environment of a child that is to use so many threads, for libraries that read it only when
+ * they start.  The pointers are borrowed, but for the new texts, which are in `texts`. */
 #define N_THREAD_NAMES 6
 typedef struct surroundings {
     char texts[N_THREAD_NAMES][64];
@@ -42,10 +43,12 @@ static int surround(int n_threads, surroundings *ret)
     if (ret->environment == NULL)
         return gwi_fail(GW_ENOMEM, "the environment of a child");
     for (size_t i = 0; i < n; i++) {
-        bool ours = strncmp(environ[i], "LD_AUDIT=", 9) == 0 || strncmp(environ[i], "LD_PRELOAD=", 11) == 0;
+        bool ours = strncmp(environ[i], "LD_AUDIT=", 9) == 0 ||
+                    strncmp(environ[i], "LD_PRELOAD=", 11) == 0;
         for (int j = 0; j < N_THREAD_NAMES && n_threads > 0; j++) {
             size_t length = strlen(names[j]);
-            ours = ours || (strncmp(environ[i], names[j], length) == 0 && environ[i][length] == '=');
+            ours = ours ||
+                   (strncmp(environ[i], names[j], length) == 0 && environ[i][length] == '=');
         }
         if (!ours)
             ret->environment[kept++] = environ[i];
@@ -66,9 +69,11 @@ static int start(const char *program, int fd, char **environment, pid_t *ret_pid
     if (err == 0) {
         err = posix_spawn_file_actions_adddup2(&actions, fd, GWI_CHILD_FD);
         if (err == 0)
-            err = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+            err = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY,
+                                                   0);
         if (err == 0)
-            err = posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+            err = posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY,
+                                                   0);
         if (err == 0)
             err = posix_spawn(ret_pid, program, &actions, NULL, argv, environment);
         posix_spawn_file_actions_destroy(&actions);
@@ -116,11 +121,12 @@ static int conclude(pid_t pid, int err, const char *path, const gwi_child_answer
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     if (err == GW_ESYS && WIFSIGNALED(status))
-        return gwi_fail(GW_ESYS, "the library '%s' killed the process that loaded it (signal %d, %s)", path,
+        return gwi_fail(GW_ESYS,
+                        "the library '%s' killed the process that loaded it (signal %d, %s)", path,
                         WTERMSIG(status), strsignal(WTERMSIG(status)));
     if (err == GW_ESYS)
-        return gwi_fail(GW_ESYS, "the process that loaded the library '%s' ended with code %d", path,
-                        WEXITSTATUS(status));
+        return gwi_fail(GW_ESYS, "the process that loaded the library '%s' ended with code %d",
+                        path, WEXITSTATUS(status));
     if (err < 0)
         return err;
     if (answer->magic != GWI_CHILD_MAGIC || answer->size_bytes != sizeof *answer)
@@ -204,9 +210,10 @@ int gw_blas_measure(const gw_blas_bench *bench, gw_blas_speed *ret_speed)
         return gwi_fail(GW_EINVAL, "size_bytes is not sizeof(gw_blas_bench), %zu", sizeof *bench);
     if (bench->n_repeats < 1 || bench->n_repeats > 10000 || !(bench->least_s >= 0) ||
         bench->least_s > 60 || bench->n_threads < 0 || bench->n_threads > 4096)
-        return gwi_fail(GW_EINVAL,
-                        "n_repeats is %d (1 to 10000), least_s %g (0 to 60), n_threads %d (0 to 4096)",
-                        bench->n_repeats, bench->least_s, bench->n_threads);
+        return gwi_fail(
+            GW_EINVAL,
+            "n_repeats is %d (1 to 10000), least_s %g (0 to 60), n_threads %d (0 to 4096)",
+            bench->n_repeats, bench->least_s, bench->n_threads);
     int err = begin(&order, GWI_CHILD_MEASURE, bench->path);
     if (err < 0)
         return err;

@@ -1,8 +1,9 @@
 /* reroute.c - points a loaded library's calls of cblas_sgemm and cblas_dgemm to a gw_blas.
  *
- * A library reaches functions of others by slots (GOT) that the dynamic linker has filled.  Those whose relocation
- * names cblas_sgemm or cblas_dgemm, with whatever prefix and suffix, are given the address of a function here, and
- * their own back afterwards.  A slot is one aligned word, so that a thread that calls meanwhile finds the old or the new. */
+ * A library reaches functions of others by slots (GOT) that the dynamic linker has filled.  Those
+ * whose relocation names cblas_sgemm or cblas_dgemm, with whatever prefix and suffix, are given the
+ * address of a function here, and their own back afterwards.  A slot is one aligned word, so that a
+ * thread that calls meanwhile finds the old or the new. */
 #include "backend/blas.h"
 #include "base/error.h"
 
@@ -47,20 +48,30 @@ static void product(gw_dtype dtype, int order, int ta, int tb, gw_gemm g)
         gw_blas_gemm(blas, &g); /* refuses what the caller's own BLAS would have refused */
 }
 
-#define DEFINE_FRONT(NAME, REAL, INT, DTYPE)                                                                    \
-    static void NAME(int order, int ta, int tb, INT m, INT n, INT k, REAL alpha, const REAL *a, INT lda,        \
-                     const REAL *b, INT ldb, REAL beta, REAL *c, INT ldc)                                       \
-    {                                                                                                           \
-        product(DTYPE, order, ta, tb,                                                                           \
-                (gw_gemm){.m = m, .n = n, .k = k, .alpha = alpha, .beta = beta, .a = a, .b = b, .c = c,         \
-                          .lda = lda, .ldb = ldb, .ldc = ldc});                                                 \
+#define DEFINE_FRONT(NAME, REAL, INT, DTYPE)                                                    \
+    static void NAME(int order, int ta, int tb, INT m, INT n, INT k, REAL alpha, const REAL *a, \
+                     INT lda, const REAL *b, INT ldb, REAL beta, REAL *c, INT ldc)              \
+    {                                                                                           \
+        product(DTYPE, order, ta, tb,                                                           \
+                (gw_gemm){.m = m,                                                               \
+                          .n = n,                                                               \
+                          .k = k,                                                               \
+                          .alpha = alpha,                                                       \
+                          .beta = beta,                                                         \
+                          .a = a,                                                               \
+                          .b = b,                                                               \
+                          .c = c,                                                               \
+                          .lda = lda,                                                           \
+                          .ldb = ldb,                                                           \
+                          .ldc = ldc});                                                         \
     }
 DEFINE_FRONT(sgemm_i32, float, int32_t, GW_F32)
 DEFINE_FRONT(dgemm_i32, double, int32_t, GW_F64)
 DEFINE_FRONT(sgemm_i64, float, int64_t, GW_F32)
 DEFINE_FRONT(dgemm_i64, double, int64_t, GW_F64)
 
-/* The function for a slot of that name, or 0.  Names with 64 in their suffix have integers of 64 bits. */
+/* The function for a slot of that name, or 0.  Names with 64 in their suffix have integers of 64
+ * bits. */
 static uintptr_t front_for(const char *name)
 {
     const char *at = strstr(name, "cblas_");
@@ -82,16 +93,16 @@ static int write_slot(_Atomic uintptr_t *slot, uintptr_t value)
 {
     uintptr_t page = (uintptr_t)slot & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
 
-    /* Linkers protect slots that are filled at the start (RELRO).  It stays writable: what else is on the page, and
-     * how it was, is not ours to know. */
+    /* Linkers protect slots that are filled at the start (RELRO).  It stays writable: what else is
+     * on the page, and how it was, is not ours to know. */
     if (mprotect((void *)page, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE) < 0)
         return gwi_fail_errno("the slots of a library cannot be written");
     atomic_store_explicit(slot, value, memory_order_release);
     return 0;
 }
 
-static void look_through(const struct link_map *map, const ElfW(Rela) *rela, size_t bytes, const ElfW(Sym) *symbols,
-                         const char *strings)
+static void look_through(const struct link_map *map, const ElfW(Rela) * rela, size_t bytes,
+                         const ElfW(Sym) * symbols, const char *strings)
 {
     for (size_t i = 0; rela != NULL && i < bytes / sizeof *rela && n_slots < MOST_SLOTS; i++) {
         const char *name = strings + symbols[ELF64_R_SYM(rela[i].r_info)].st_name;
@@ -117,13 +128,26 @@ static int install(const char *path)
     size_t plt_bytes = 0, rest_bytes = 0;
     for (const ElfW(Dyn) *d = map->l_ld; d->d_tag != DT_NULL; d++) {
         switch (d->d_tag) {
-        case DT_JMPREL: plt = (const void *)d->d_un.d_ptr; break;
-        case DT_PLTRELSZ: plt_bytes = d->d_un.d_val; break;
-        case DT_RELA: rest = (const void *)d->d_un.d_ptr; break;
-        case DT_RELASZ: rest_bytes = d->d_un.d_val; break;
-        case DT_SYMTAB: symbols = (const void *)d->d_un.d_ptr; break;
-        case DT_STRTAB: strings = (const void *)d->d_un.d_ptr; break;
-        default: break;
+        case DT_JMPREL:
+            plt = (const void *)d->d_un.d_ptr;
+            break;
+        case DT_PLTRELSZ:
+            plt_bytes = d->d_un.d_val;
+            break;
+        case DT_RELA:
+            rest = (const void *)d->d_un.d_ptr;
+            break;
+        case DT_RELASZ:
+            rest_bytes = d->d_un.d_val;
+            break;
+        case DT_SYMTAB:
+            symbols = (const void *)d->d_un.d_ptr;
+            break;
+        case DT_STRTAB:
+            strings = (const void *)d->d_un.d_ptr;
+            break;
+        default:
+            break;
         }
     }
     if (symbols != NULL && strings != NULL) {
@@ -147,7 +171,9 @@ int gw_blas_reroute(const char *path, gw_blas *blas, int *ret_n_slots)
         if (err == 0)
             strcpy(rerouted, path);
     } else if (blas != NULL && strcmp(rerouted, path) != 0) {
-        err = gwi_fail(GW_ESTATE, "the calls of '%s' are rerouted already, and only one library's can be", rerouted);
+        err = gwi_fail(GW_ESTATE,
+                       "the calls of '%s' are rerouted already, and only one library's can be",
+                       rerouted);
     } else if (blas != NULL) {
         atomic_store_explicit(&target, blas, memory_order_release);
     } else {

@@ -52,8 +52,8 @@ static int check_axis(const gw_call *call, const char *name, int axis)
     if (call->input.n_dims == 0)
         return gwi_fail(GW_ERANGE, "%s: input has no axes, so there is no %s %d; give it one",
                         names[call->kind], name, axis);
-    return gwi_fail(GW_ERANGE, "%s: %s is %d; the input has axes from 0 to %d",
-                    names[call->kind], name, axis, call->input.n_dims - 1);
+    return gwi_fail(GW_ERANGE, "%s: %s is %d; the input has axes from 0 to %d", names[call->kind],
+                    name, axis, call->input.n_dims - 1);
 }
 
 /* The bytes of a dense array; also of one without entries no product of lengths may be too
@@ -341,11 +341,12 @@ static int check_counts(const gwi_card *const *cards, int size, const int *world
             sum = INT64_MAX;
     if (sum == length)
         return 0;
-    snprintf(sentence, sizeof sentence,
-             "%s: the ranks want %lld entries together, from rank %d to rank %d, but there are %lld "
-             "to cut; let their numbers add up",
-             names[cards[0]->kind], (long long)sum, world_ranks[0], world_ranks[size - 1],
-             (long long)length);
+    snprintf(
+        sentence, sizeof sentence,
+        "%s: the ranks want %lld entries together, from rank %d to rank %d, but there are %lld "
+        "to cut; let their numbers add up",
+        names[cards[0]->kind], (long long)sum, world_ranks[0], world_ranks[size - 1],
+        (long long)length);
     return disagree(cards, size, world_ranks, sentence);
 }
 
@@ -512,7 +513,7 @@ static size_t longest(const gwi_plan *plan, const gwi_card *const *cards, int si
 }
 
 int gwi_plan_make(gwi_plan *plan, const gw_call *call, const gwi_card *const *cards, int rank,
-                   int size)
+                  int size)
 {
     const gwi_card *c = model(cards, rank);
 
@@ -520,7 +521,8 @@ int gwi_plan_make(gwi_plan *plan, const gw_call *call, const gwi_card *const *ca
     plan->op = call->op;
     plan->dtype = c->dtype;
     plan->root = call->root;
-    plan->unit = gwi_dtype_bytes(c->dtype) * (gwi_combines(call->kind) && is_pairs(call->op) ? 2 : 1);
+    plan->unit = gwi_dtype_bytes(c->dtype) *
+                 (gwi_combines(call->kind) && is_pairs(call->op) ? 2 : 1);
     plan->input = call->input.data;
     plan->input_bytes = cards[rank]->n_bytes;
     plan->each = (kinds[call->kind] & COUNT) != 0;

@@ -23,7 +23,7 @@ typedef struct gwi_card {
     int32_t root, axis, axis2;
     uint32_t unused[3]; /* 0 */
     int64_t count;
-    uint64_t number; /* of the call; window.c's, 0 elsewhere */
+    uint64_t number;            /* of the call; window.c's, 0 elsewhere */
     int64_t shape[GW_MAX_DIMS]; /* of the input; the first n_dims are set */
 } gwi_card;
 
@@ -39,9 +39,9 @@ typedef struct gwi_plan {
     size_t unit;          /* bytes of what is combined: an entry, or a pair of them */
     void *input, *output; /* of this rank */
     size_t input_bytes, output_bytes;
-    int each;       /* streams differ by destination */
-    size_t longest; /* stream of all, the same on all ranks */
-    size_t largest; /* input of all */
+    int each;        /* streams differ by destination */
+    size_t longest;  /* stream of all, the same on all ranks */
+    size_t largest;  /* input of all */
     gwi_strip *send; /* by destination; [0] for all unless `each` */
     gwi_strip *recv; /* by source, into the output; not when combining */
     int64_t *parts, *parts2;
@@ -75,7 +75,7 @@ void gwi_plan_fini(gwi_plan *plan);
 /* Work out what rank `rank` has to do; cards that agree.  The output's place comes
  * later, with gwi_plan_place(). */
 int gwi_plan_make(gwi_plan *plan, const gw_call *call, const gwi_card *const *cards, int rank,
-                   int size);
+                  int size);
 void gwi_plan_place(gwi_plan *plan, const gwi_card *const *cards, int rank, int size, void *output);
 
 /* The stream from `source` to `dest`, as it lies in the source's input at `base`. */

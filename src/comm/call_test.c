@@ -74,9 +74,9 @@ static void every_difference_that_matters_is_found(void **state)
     (void)state;
     struct calls c;
 
-#define DIFFERS(kind, change)                        \
-    set_all(&c, kind, 2, 3, 4);                      \
-    change;                                          \
+#define DIFFERS(kind, change)   \
+    set_all(&c, kind, 2, 3, 4); \
+    change;                     \
     assert_int_equal(agree(&c), GW_EDISAGREE)
     DIFFERS(GW_ALLREDUCE, c.call[2].op = GW_MAX);
     DIFFERS(GW_ALLREDUCE, c.call[2].input.dtype = GW_F64);
@@ -189,12 +189,12 @@ static void what_one_rank_can_know_is_refused_at_once(void **state)
     static const int64_t negative[] = {2, -1}, huge[] = {INT64_MAX / 2, 16}, fine[] = {2, 3};
     gwi_card card;
 
-#define REFUSED(err, words, kind, shape, n_dims, change)               \
-    do {                                                               \
-        gw_call call = call_of(kind, shape, n_dims);                   \
-        change;                                                        \
-        assert_int_equal(gwi_card_make(&call, 0, SIZE, &card), err);   \
-        assert_true(said(words));                                      \
+#define REFUSED(err, words, kind, shape, n_dims, change)             \
+    do {                                                             \
+        gw_call call = call_of(kind, shape, n_dims);                 \
+        change;                                                      \
+        assert_int_equal(gwi_card_make(&call, 0, SIZE, &card), err); \
+        assert_true(said(words));                                    \
     } while (0)
     REFUSED(GW_EINVAL, "-1 entries along axis 1", GW_ALLREDUCE, negative, 2, (void)0);
     REFUSED(GW_EINVAL, "more bytes than can be counted", GW_ALLREDUCE, huge, 2, (void)0);
@@ -219,10 +219,10 @@ static void a_card_that_cannot_be_true_is_not_valid(void **state)
 
     set_all(&c, GW_ALLGATHER, 2, 3, 4);
     assert_int_equal(agree(&c), 0);
-#define SPOILT(change)                        \
-    do {                                      \
-        gwi_card card = c.card[0];            \
-        change;                               \
+#define SPOILT(change)                                \
+    do {                                              \
+        gwi_card card = c.card[0];                    \
+        change;                                       \
         assert_false(gwi_card_valid(&card, 0, SIZE)); \
     } while (0)
     SPOILT(card.kind = GW_N_COLLECTIVES);

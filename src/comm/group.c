@@ -496,12 +496,11 @@ int gw_comm_barrier(gw_comm *comm)
 static gw_call call_on(gw_collective kind, const void *input, const int64_t *shape, int n_dims,
                        gw_dtype dtype)
 {
-    return (gw_call){.size_bytes = sizeof(gw_call),
-                     .kind = kind,
-                     .input = {.data = (void *)(uintptr_t)input,
-                               .dtype = dtype,
-                               .n_dims = n_dims,
-                               .shape = shape}};
+    return (gw_call){
+        .size_bytes = sizeof(gw_call),
+        .kind = kind,
+        .input = {
+            .data = (void *)(uintptr_t)input, .dtype = dtype, .n_dims = n_dims, .shape = shape}};
 }
 
 static size_t bytes_of(size_t n, gw_dtype dtype)

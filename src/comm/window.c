@@ -32,11 +32,11 @@
 #define SMALL_BYTES ((size_t)64 << 10)      /* an input up to this lies on the desk ... */
 #define SMALL_MANY_BYTES ((size_t)16 << 10) /* ... and less where many would read it */
 #define FEW_RANKS 8
-#define SLOT_BYTES ((size_t)256 << 10)      /* fits a processor's own cache, with its like */
-#define SLOT_MIN_BYTES ((size_t)16 << 10)   /* ... and shorter ones for many ranks: */
-#define WINDOW_BYTES ((size_t)16 << 20)     /* about so much for all slots */
-#define BLOCK_BYTES ((size_t)4096)          /* what is put together before it is combined */
-#define TIME_BYTES ((size_t)4096)           /* from here on copies are worth timing */
+#define SLOT_BYTES ((size_t)256 << 10)    /* fits a processor's own cache, with its like */
+#define SLOT_MIN_BYTES ((size_t)16 << 10) /* ... and shorter ones for many ranks: */
+#define WINDOW_BYTES ((size_t)16 << 20)   /* about so much for all slots */
+#define BLOCK_BYTES ((size_t)4096)        /* what is put together before it is combined */
+#define TIME_BYTES ((size_t)4096)         /* from here on copies are worth timing */
 #define MAGIC UINT64_C(0x676f647769740201)
 
 struct header {
@@ -345,8 +345,7 @@ static unsigned char *chunk_from(const gw_comm *comm, const gwi_plan *plan, int 
 {
     struct window *w = self(comm);
 
-    return slot_of(w, w->steps - 1, GIVEN, source) +
-           (plan->each ? (size_t)comm->rank * chunk : 0);
+    return slot_of(w, w->steps - 1, GIVEN, source) + (plan->each ? (size_t)comm->rank * chunk : 0);
 }
 
 static void take_in(gw_comm *comm, const gwi_plan *plan, size_t chunk, size_t u)

@@ -22,8 +22,9 @@
 
 #include <godwit/comm.h>
 
-#define GWI_CHECKPOINT_BATCH ((size_t)512 << 10) /* bytes read or written at a time: fits a cache \
-                                                  */
+#define GWI_CHECKPOINT_BATCH                                             \
+    ((size_t)512 << 10) /* bytes read or written at a time: fits a cache \
+                         */
 
 struct gw_checkpoint {
     gwi_manifest manifest;

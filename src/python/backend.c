@@ -1,4 +1,5 @@
-/* backend.c - BLAS libraries for godwit.backend: found, asked, measured, and called with tensors. */
+/* backend.c - BLAS libraries for godwit.backend: found, asked, measured, and called with tensors.
+ */
 #include "module.h"
 
 #include <godwit/backend.h>
@@ -46,16 +47,16 @@ static PyObject *blas_find(PyObject *module, PyObject *directories)
 
 static PyObject *dict_of(const gw_blas_info *info)
 {
-    return Py_BuildValue(
-        "{s:O&,s:O&,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:N,s:N,s:N,s:N}", "path",
-        PyUnicode_DecodeFSDefault, info->path, "file", PyUnicode_DecodeFSDefault, info->file,
-        "vendor", info->vendor, "version", info->version, "threading", info->threading, "kernel",
-        info->kernel, "prefix", info->prefix, "suffix", info->suffix, "config", info->config,
-        "int_bits", info->int_bits, "threads", info->n_threads, "sgemm",
-        PyBool_FromLong(info->has & GW_BLAS_SGEMM), "dgemm",
-        PyBool_FromLong(info->has & GW_BLAS_DGEMM), "cblas",
-        PyBool_FromLong(info->has & GW_BLAS_CBLAS), "fortran",
-        PyBool_FromLong(info->has & GW_BLAS_FORTRAN));
+    return Py_BuildValue("{s:O&,s:O&,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:i,s:i,s:N,s:N,s:N,s:N}", "path",
+                         PyUnicode_DecodeFSDefault, info->path, "file", PyUnicode_DecodeFSDefault,
+                         info->file, "vendor", info->vendor, "version", info->version, "threading",
+                         info->threading, "kernel", info->kernel, "prefix", info->prefix, "suffix",
+                         info->suffix, "config", info->config, "int_bits", info->int_bits,
+                         "threads", info->n_threads, "sgemm",
+                         PyBool_FromLong(info->has & GW_BLAS_SGEMM), "dgemm",
+                         PyBool_FromLong(info->has & GW_BLAS_DGEMM), "cblas",
+                         PyBool_FromLong(info->has & GW_BLAS_CBLAS), "fortran",
+                         PyBool_FromLong(info->has & GW_BLAS_FORTRAN));
 }
 
 /* blas_probe(path) -> dict */
@@ -85,9 +86,10 @@ static int parse_real(const gwi_state *state, const char *name, gw_dtype *ret_dt
     return 0;
 }
 
-#define CONV_FORMAT "(LLLLLLL)(LL)(LL)(LL)L" /* n c_in h w c_out kh kw, stride, padding, dilation, groups */
-#define CONV_ARGUMENTS(v)                                                                        \
-    &(v)->n, &(v)->c_in, &(v)->h, &(v)->w, &(v)->c_out, &(v)->kh, &(v)->kw, &(v)->stride[0],     \
+#define CONV_FORMAT \
+    "(LLLLLLL)(LL)(LL)(LL)L" /* n c_in h w c_out kh kw, stride, padding, dilation, groups */
+#define CONV_ARGUMENTS(v)                                                                          \
+    &(v)->n, &(v)->c_in, &(v)->h, &(v)->w, &(v)->c_out, &(v)->kh, &(v)->kw, &(v)->stride[0],       \
         &(v)->stride[1], &(v)->padding[0], &(v)->padding[1], &(v)->dilation[0], &(v)->dilation[1], \
         &(v)->groups
 
@@ -100,7 +102,8 @@ static int parse_shape(const gwi_state *state, PyObject *shape, gw_blas_bench *b
         return gwi_raise(state, GW_ETYPE, "shape: a tuple is needed");
     bench->is_conv = PyTuple_Size(shape) != 3;
     if (!bench->is_conv)
-        return PyArg_ParseTuple(shape, "LLL", &bench->gemm.m, &bench->gemm.n, &bench->gemm.k) ? 0 : -1;
+        return PyArg_ParseTuple(shape, "LLL", &bench->gemm.m, &bench->gemm.n, &bench->gemm.k) ? 0
+                                                                                              : -1;
     return PyArg_ParseTuple(shape, CONV_FORMAT, CONV_ARGUMENTS(v)) ? 0 : -1;
 }
 
@@ -117,7 +120,8 @@ static PyObject *blas_measure(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "O&sOiid", PyUnicode_FSConverter, &bytes, &dtype, &shape,
                           &bench.n_threads, &bench.n_repeats, &bench.least_s))
         return NULL;
-    if (parse_shape(state, shape, &bench) == 0 && parse_real(state, dtype, &bench.gemm.dtype) == 0) {
+    if (parse_shape(state, shape, &bench) == 0 &&
+        parse_real(state, dtype, &bench.gemm.dtype) == 0) {
         bench.conv.dtype = bench.gemm.dtype;
         bench.path = PyBytes_AsString(bytes);
         Py_BEGIN_ALLOW_THREADS err = gw_blas_measure(&bench, &speed);
@@ -222,12 +226,14 @@ static PyObject *numpy_route(PyObject *module, PyObject *args)
     gw_blas *blas = capsule == Py_None ? NULL : PyCapsule_GetPointer(capsule, BLAS_NAME);
     int err = blas == NULL && capsule != Py_None
                   ? -1
-                  : gwi_check(gwi_state_of(module), gw_blas_reroute(PyBytes_AsString(bytes), blas, &n));
+                  : gwi_check(gwi_state_of(module),
+                              gw_blas_reroute(PyBytes_AsString(bytes), blas, &n));
     Py_DECREF(bytes);
     if (err < 0)
         return NULL;
     if (blas != NULL)
-        Py_INCREF(capsule); /* and never given back: a thread may be inside a product for as long as it likes */
+        Py_INCREF(capsule); /* and never given back: a thread may be inside a product for as long as
+                               it likes */
     return PyLong_FromLong(n);
 }
 
@@ -242,8 +248,8 @@ static PyObject *blas_products(PyObject *module, PyObject *capsule)
 
 #define REALS (GWI_DTYPE_BIT(GWI_F32) | GWI_DTYPE_BIT(GWI_F64))
 
-/* How the last two dimensions lie: row by row, column by column, or neither (-1).  A dimension of one entry
- * may have any stride. */
+/* How the last two dimensions lie: row by row, column by column, or neither (-1).  A dimension of
+ * one entry may have any stride. */
 static int orientation(const gwi_layout *l, int64_t *ret_ld)
 {
     int d = l->ndim;
@@ -260,15 +266,17 @@ static int orientation(const gwi_layout *l, int64_t *ret_ld)
         *ret_ld = rows <= 1 ? (columns > 1 ? columns : 1) : down;
         return 0;
     }
-    if ((down == 1 || rows <= 1) && (right >= rows || columns <= 1) && (columns <= 1 || right >= 1)) {
+    if ((down == 1 || rows <= 1) && (right >= rows || columns <= 1) &&
+        (columns <= 1 || right >= 1)) {
         *ret_ld = columns <= 1 ? (rows > 1 ? rows : 1) : right;
         return 1;
     }
     return -1;
 }
 
-/* blas_shape(a, b, dims) -> the shape of their product, or None if they are no matrices (stacks of them, if dims is
- * 3) of float32 or float64 on this processor that fit together.  Whoever wants to know why asks them himself. */
+/* blas_shape(a, b, dims) -> the shape of their product, or None if they are no matrices (stacks of
+ * them, if dims is 3) of float32 or float64 on this processor that fit together.  Whoever wants to
+ * know why asks them himself. */
 static PyObject *blas_shape(PyObject *module, PyObject *args)
 {
     static const gwi_need need = {.name = "a", .dtypes = REALS};
@@ -278,17 +286,19 @@ static PyObject *blas_shape(PyObject *module, PyObject *args)
 
     if (!PyArg_ParseTuple(args, "OOi", &object[0], &object[1], &dims))
         return NULL;
-    while (n_open < 2 && gwi_intake_open(gwi_state_of(module), object[n_open], &need, &in[n_open]) == 0)
+    while (n_open < 2 &&
+           gwi_intake_open(gwi_state_of(module), object[n_open], &need, &in[n_open]) == 0)
         n_open++;
     const gwi_layout *a = &in[0].layout, *b = &in[1].layout;
     if (n_open < 2)
         PyErr_Clear();
-    else if (a->ndim == dims && b->ndim == dims && a->dtype == b->dtype && a->shape[dims - 1] == b->shape[dims - 2] &&
-             dims == 2)
+    else if (a->ndim == dims && b->ndim == dims && a->dtype == b->dtype &&
+             a->shape[dims - 1] == b->shape[dims - 2] && dims == 2)
         shape = Py_BuildValue("(LL)", (long long)a->shape[0], (long long)b->shape[1]);
-    else if (a->ndim == 3 && b->ndim == 3 && dims == 3 && a->dtype == b->dtype && a->shape[2] == b->shape[1] &&
-             a->shape[0] == b->shape[0])
-        shape = Py_BuildValue("(LLL)", (long long)a->shape[0], (long long)a->shape[1], (long long)b->shape[2]);
+    else if (a->ndim == 3 && b->ndim == 3 && dims == 3 && a->dtype == b->dtype &&
+             a->shape[2] == b->shape[1] && a->shape[0] == b->shape[0])
+        shape = Py_BuildValue("(LLL)", (long long)a->shape[0], (long long)a->shape[1],
+                              (long long)b->shape[2]);
     while (n_open-- > 0)
         gwi_intake_close(&in[n_open]);
     if (shape == NULL && !PyErr_Occurred()) {
@@ -298,9 +308,9 @@ static PyObject *blas_shape(PyObject *module, PyObject *args)
     return shape;
 }
 
-/* blas_gemm(capsule, a, b, c, alpha, beta) -> 0 if c is now alpha a b + beta c, else, and nothing has
- * happened, the sum of 1, 2 and 4 for those of a, b and c whose strides no BLAS can take.  Matrices, or
- * stacks of matrices with the same number of them. */
+/* blas_gemm(capsule, a, b, c, alpha, beta) -> 0 if c is now alpha a b + beta c, else, and nothing
+ * has happened, the sum of 1, 2 and 4 for those of a, b and c whose strides no BLAS can take.
+ * Matrices, or stacks of matrices with the same number of them. */
 static PyObject *blas_gemm(PyObject *module, PyObject *args)
 {
     static const gwi_need needs[3] = {{.name = "a", .dtypes = REALS},
@@ -313,7 +323,8 @@ static PyObject *blas_gemm(PyObject *module, PyObject *args)
     int n_open = 0, flip[3], wrong = 0, err = 0;
     int64_t ld[3];
 
-    if (!PyArg_ParseTuple(args, "OOOOdd", &capsule, &object[0], &object[1], &object[2], &g.alpha, &g.beta))
+    if (!PyArg_ParseTuple(args, "OOOOdd", &capsule, &object[0], &object[1], &object[2], &g.alpha,
+                          &g.beta))
         return NULL;
     gw_blas *blas = PyCapsule_GetPointer(capsule, BLAS_NAME);
     if (blas == NULL)
@@ -369,8 +380,9 @@ close:
     return result;
 }
 
-/* blas_conv2d(capsule, what, first, second, bias, result, stride, padding, dilation, groups): what is 0 for
- * y from x and weight, 1 for x's gradient from y's and weight, 2 for weight's from x and y's. */
+/* blas_conv2d(capsule, what, first, second, bias, result, stride, padding, dilation, groups): what
+ * is 0 for y from x and weight, 1 for x's gradient from y's and weight, 2 for weight's from x and
+ * y's. */
 static PyObject *blas_conv2d(PyObject *module, PyObject *args)
 {
     static const gwi_need needs[4] = {
@@ -384,9 +396,9 @@ static PyObject *blas_conv2d(PyObject *module, PyObject *args)
     gw_conv2d v = {0};
     int what, n_open = 0, err = 0;
 
-    if (!PyArg_ParseTuple(args, "OiOOOO(LL)(LL)(LL)L", &capsule, &what, &object[0], &object[1], &object[3],
-                          &object[2], &v.stride[0], &v.stride[1], &v.padding[0], &v.padding[1],
-                          &v.dilation[0], &v.dilation[1], &v.groups))
+    if (!PyArg_ParseTuple(args, "OiOOOO(LL)(LL)(LL)L", &capsule, &what, &object[0], &object[1],
+                          &object[3], &object[2], &v.stride[0], &v.stride[1], &v.padding[0],
+                          &v.padding[1], &v.dilation[0], &v.dilation[1], &v.groups))
         return NULL;
     gw_blas *blas = PyCapsule_GetPointer(capsule, BLAS_NAME);
     if (blas == NULL)
@@ -411,11 +423,12 @@ static PyObject *blas_conv2d(PyObject *module, PyObject *args)
                            in[3].layout.dtype == x->dtype));
     }
     if (!fits) {
-        gwi_raise(state, GW_EINVAL, "first, second, result: their shapes or types do not make a convolution");
+        gwi_raise(state, GW_EINVAL,
+                  "first, second, result: their shapes or types do not make a convolution");
         goto close;
     }
-    Py_BEGIN_ALLOW_THREADS if (what == 0) err =
-        gw_blas_conv2d(blas, &v, x->data, w->data, n == 4 ? in[3].layout.data : NULL, y->data);
+    Py_BEGIN_ALLOW_THREADS if (what == 0) err = gw_blas_conv2d(
+        blas, &v, x->data, w->data, n == 4 ? in[3].layout.data : NULL, y->data);
     else if (what == 1) err = gw_blas_conv2d_grad_input(blas, &v, y->data, w->data, x->data);
     else err = gw_blas_conv2d_grad_weight(blas, &v, x->data, y->data, w->data);
     Py_END_ALLOW_THREADS if (gwi_check(state, err) == 0)
@@ -430,26 +443,36 @@ close:
 }
 
 static PyMethodDef methods[] = {
-    {"blas_find", blas_find, METH_O, "blas_find(directories, /)\n--\n\nPaths of files that look like a BLAS."},
-    {"blas_probe", blas_probe, METH_O, "blas_probe(path, /)\n--\n\nWhat a library says of itself, asked in a child process."},
+    {"blas_find", blas_find, METH_O,
+     "blas_find(directories, /)\n--\n\nPaths of files that look like a BLAS."},
+    {"blas_probe", blas_probe, METH_O,
+     "blas_probe(path, /)\n--\n\nWhat a library says of itself, asked in a child process."},
     {"blas_measure", blas_measure, METH_VARARGS,
-     "blas_measure(path, dtype, shape, threads, repeats, seconds, /)\n--\n\nGFLOP/s, in a child process."},
+     "blas_measure(path, dtype, shape, threads, repeats, seconds, /)\n--\n\nGFLOP/s, in a child "
+     "process."},
     {"peak_measure", peak_measure, METH_VARARGS,
      "peak_measure(dtype, threads, seconds, /)\n--\n\nGFLOP/s of multiply-adds in registers."},
     {"blas_open", blas_open, METH_O, "blas_open(path, /)\n--\n\nLoad a library into this process."},
-    {"blas_describe", blas_describe, METH_O, "blas_describe(blas, /)\n--\n\nWhat an open library says of itself."},
-    {"blas_set_threads", blas_set_threads, METH_VARARGS, "blas_set_threads(blas, n, /)\n--\n\nThreads of a product."},
+    {"blas_describe", blas_describe, METH_O,
+     "blas_describe(blas, /)\n--\n\nWhat an open library says of itself."},
+    {"blas_set_threads", blas_set_threads, METH_VARARGS,
+     "blas_set_threads(blas, n, /)\n--\n\nThreads of a product."},
     {"numpy_route", numpy_route, METH_VARARGS,
-     "numpy_route(path, blas, /)\n--\n\nNumPy's products through a library, or, with None, its own again."},
-    {"companion", companion, METH_VARARGS, "companion(file, /)\n--\n\nWhere a part of Godwit lies that is no Python."},
-    {"blas_products", blas_products, METH_O, "blas_products(blas, /)\n--\n\nHow often its sgemm or dgemm was called."},
+     "numpy_route(path, blas, /)\n--\n\nNumPy's products through a library, or, with None, its own "
+     "again."},
+    {"companion", companion, METH_VARARGS,
+     "companion(file, /)\n--\n\nWhere a part of Godwit lies that is no Python."},
+    {"blas_products", blas_products, METH_O,
+     "blas_products(blas, /)\n--\n\nHow often its sgemm or dgemm was called."},
     {"blas_shape", blas_shape, METH_VARARGS,
      "blas_shape(a, b, dims, /)\n--\n\nThe shape of a product that can be routed, or None."},
     {"blas_gemm", blas_gemm, METH_VARARGS,
-     "blas_gemm(blas, a, b, c, alpha, beta, /)\n--\n\n0 if c is now alpha a b + beta c; else the sum of 1, 2 and "
+     "blas_gemm(blas, a, b, c, alpha, beta, /)\n--\n\n0 if c is now alpha a b + beta c; else the "
+     "sum of 1, 2 and "
      "4 for those of a, b and c that have to be copied first."},
     {"blas_conv2d", blas_conv2d, METH_VARARGS,
-     "blas_conv2d(blas, what, first, second, bias, result, stride, padding, dilation, groups, /)\n--\n\n"
+     "blas_conv2d(blas, what, first, second, bias, result, stride, padding, dilation, groups, "
+     "/)\n--\n\n"
      "A convolution (0), its input's gradient (1) or its weight's (2)."},
     {NULL, NULL, 0, NULL},
 };

@@ -4,7 +4,8 @@
 
 volatile uint64_t called_sink;
 
-double called_tick(int unused, double x, double y); /* its arguments travel in both kinds of registers */
+double called_tick(int unused, double x,
+                   double y); /* its arguments travel in both kinds of registers */
 double called_tick(int unused, double x, double y)
 {
     (void)unused;

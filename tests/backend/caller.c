@@ -1,7 +1,7 @@
 /* caller.c - programs whose calls of called.c are known, by mode:
  *
- *   threads N     4 threads and 2 forked children, each child with 1 more thread; N calls each, 8 N in all
- *   time S        S seconds of processor time, 80 % in one function and 20 % in the other
+ *   threads N     4 threads and 2 forked children, each child with 1 more thread; N calls each, 8 N
+ * in all time S        S seconds of processor time, 80 % in one function and 20 % in the other
  *   crash N       N calls, then a segmentation fault
  *   kill N        N calls, then kill -9 of itself
  *   exit N        N calls in a thread, which then calls exit
@@ -9,7 +9,7 @@
  *   plain N       N calls
  *   churn N       N threads one after the other, 1 call each
  *   dlopen N      opens, calls once and closes the library (LIBRARY in the environment) N times
- *   profhandler N a handler of its own for SIGPROF, then N calls                                                 */
+ *   profhandler N a handler of its own for SIGPROF, then N calls */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>

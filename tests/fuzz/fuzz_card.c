@@ -112,8 +112,8 @@ static void plant_seeds(void)
 {
     /* kind, op, root, axis, axis2, count, shape, dtype, dims, spoil; ranks 1 and 2 alike */
     for (char kind = 0; kind < GW_N_COLLECTIVES; kind++) {
-        char seed[] = {kind, 2, 1, 0, 1, 1, 2, 3, 4, 5, 8, 3, 0, 0, kind, 2, 1, 0, 1, 1, 2, 3, 4, 5, 8, 3, 0,
-                       0,    kind, 2, 1, 0, 1, 1, 2, 3, 4, 5, 8, 3, 0};
+        char seed[] = {kind, 2, 1, 0, 1, 1, 2, 3,    4, 5, 8, 3, 0, 0, kind, 2, 1, 0, 1, 1, 2,
+                       3,    4, 5, 8, 3, 0, 0, kind, 2, 1, 0, 1, 1, 2, 3,    4, 5, 8, 3, 0};
         plant(seed, sizeof seed);
     }
 }

@@ -86,7 +86,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n_bytes)
 
 static void plant_seeds(void)
 {
-    gwi_note note = {.kind = GWI_NOTE_TELL, .flags = GWI_NOTE_ADDS, .node = 2, .key = 9, .n_bytes = 8};
+    gwi_note note = {
+        .kind = GWI_NOTE_TELL, .flags = GWI_NOTE_ADDS, .node = 2, .key = 9, .n_bytes = 8};
     char frame[1 + sizeof note + 8] = {0};
 
     memcpy(frame + 1, &note, sizeof note);

@@ -18,8 +18,8 @@ EXPORT unsigned la_version(unsigned version);
 EXPORT unsigned la_objopen(struct link_map *map, Lmid_t lmid, uintptr_t *cookie);
 EXPORT unsigned la_objclose(uintptr_t *cookie);
 EXPORT void la_preinit(uintptr_t *cookie);
-EXPORT uintptr_t la_symbind64(Elf64_Sym *sym, unsigned ndx, uintptr_t *refcook, uintptr_t *defcook, unsigned *flags,
-                              const char *symname);
+EXPORT uintptr_t la_symbind64(Elf64_Sym *sym, unsigned ndx, uintptr_t *refcook, uintptr_t *defcook,
+                              unsigned *flags, const char *symname);
 
 header *audit;
 
@@ -71,7 +71,8 @@ guard audit_lock(_Atomic int *lock)
     int expected = 0;
 
     audit_call(SYS_rt_sigprocmask, 0 /* SIG_BLOCK */, (long)&all, (long)&g.old_mask, 8, 0, 0);
-    while (!atomic_compare_exchange_weak_explicit(lock, &expected, 1, memory_order_acquire, memory_order_relaxed)) {
+    while (!atomic_compare_exchange_weak_explicit(lock, &expected, 1, memory_order_acquire,
+                                                  memory_order_relaxed)) {
         expected = 0;
         audit_call(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
     }
@@ -127,15 +128,16 @@ static int create(int pid)
     *at++ = '.';
     for (uint64_t number = 0; number < 100000; number++) { /* every exec makes one more */
         put_number(at, number);
-        long fd = audit_call(SYS_openat, AT_FDCWD, (long)path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600, 0, 0);
+        long fd = audit_call(SYS_openat, AT_FDCWD, (long)path,
+                             O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600, 0, 0);
         if (fd >= 0 || fd != -17 /* EEXIST */)
             return (int)fd;
     }
     return -1;
 }
 
-/* Make this process's file and map it: anywhere, or, in a forked child, over that of its parent, whose tables
- * it takes along. */
+/* Make this process's file and map it: anywhere, or, in a forked child, over that of its parent,
+ * whose tables it takes along. */
 int audit_file_open(uint32_t forked_from)
 {
     int pid = (int)audit_call(SYS_getpid, 0, 0, 0, 0, 0, 0);
@@ -145,7 +147,8 @@ int audit_file_open(uint32_t forked_from)
         return -1;
     long at = -1;
     if (audit_call(SYS_ftruncate, fd, (long)FILE_BYTES, 0, 0, 0, 0) == 0)
-        at = audit_call(SYS_mmap, 0, (long)FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+        at = audit_call(SYS_mmap, 0, (long)FILE_BYTES, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_NORESERVE, fd, 0);
     audit_call(SYS_close, fd, 0, 0, 0, 0, 0);
     if (at < 0 && at > -4096)
         return -1;
@@ -164,10 +167,17 @@ int audit_file_open(uint32_t forked_from)
         for (uint32_t i = 0; i < fresh->n_objects && i < MAX_OBJECTS; i++)
             audit_objects()[i].first = 0;
     } else {
-        *fresh = (header){.magic = AUDIT_MAGIC, .header_bytes = 4096, .object_bytes = sizeof(object),
-                          .stub_bytes = sizeof(stub_record), .n_sites = N_SITES, .max_objects = MAX_OBJECTS,
-                          .max_stubs = MAX_STUBS, .max_blocks = MAX_BLOCKS, .hz = hz};
-        audit_call(SYS_readlink, (long)"/proc/self/exe", (long)fresh->program, sizeof fresh->program - 1, 0, 0, 0);
+        *fresh = (header){.magic = AUDIT_MAGIC,
+                          .header_bytes = 4096,
+                          .object_bytes = sizeof(object),
+                          .stub_bytes = sizeof(stub_record),
+                          .n_sites = N_SITES,
+                          .max_objects = MAX_OBJECTS,
+                          .max_stubs = MAX_STUBS,
+                          .max_blocks = MAX_BLOCKS,
+                          .hz = hz};
+        audit_call(SYS_readlink, (long)"/proc/self/exe", (long)fresh->program,
+                   sizeof fresh->program - 1, 0, 0, 0);
     }
     fresh->pid = (uint32_t)pid;
     fresh->parent = (uint32_t)audit_call(SYS_getppid, 0, 0, 0, 0, 0, 0);
@@ -187,7 +197,8 @@ static const char *file_of(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-/* Whether one of the names that are looked for, "libopenblas:libtorch_python", begins this file's name. */
+/* Whether one of the names that are looked for, "libopenblas:libtorch_python", begins this file's
+ * name. */
 static bool is_wanted(const char *path)
 {
     const char *file = file_of(path);
@@ -202,7 +213,8 @@ static bool is_wanted(const char *path)
     return false;
 }
 
-/* Where the code is, from the program headers, which lie at the beginning of every usual library. */
+/* Where the code is, from the program headers, which lie at the beginning of every usual library.
+ */
 static void find_code(object *o, const struct link_map *map)
 {
     const Elf64_Phdr *phdr = NULL;
@@ -210,7 +222,7 @@ static void find_code(object *o, const struct link_map *map)
     const Elf64_Ehdr *ehdr = (const Elf64_Ehdr *)map->l_addr;
 
     if (map->l_name == NULL || map->l_name[0] == '\0') { /* the program itself */
-        const Elf64_auxv_t *aux; /* it follows the environment */
+        const Elf64_auxv_t *aux;                         /* it follows the environment */
         char **end = environ;
 
         while (end != NULL && *end != NULL)
@@ -222,7 +234,8 @@ static void find_code(object *o, const struct link_map *map)
                 else if (aux->a_type == AT_PHNUM)
                     n = aux->a_un.a_val;
             }
-    } else if (map->l_addr != 0 && audit_readable(map->l_addr) && memcmp(ehdr->e_ident, ELFMAG, SELFMAG) == 0) {
+    } else if (map->l_addr != 0 && audit_readable(map->l_addr) &&
+               memcmp(ehdr->e_ident, ELFMAG, SELFMAG) == 0) {
         phdr = (const Elf64_Phdr *)(map->l_addr + ehdr->e_phoff);
         n = ehdr->e_phnum;
     }
@@ -241,8 +254,8 @@ static void find_code(object *o, const struct link_map *map)
     }
 }
 
-/* The number of an object: that of the same file at the same place if it was here before, so that programs that
- * open and close all day do not fill the table. */
+/* The number of an object: that of the same file at the same place if it was here before, so that
+ * programs that open and close all day do not fill the table. */
 static uint32_t remember(const struct link_map *map, const char *path)
 {
     object *objects = audit_objects();
@@ -268,7 +281,8 @@ static uint32_t remember(const struct link_map *map, const char *path)
     strncpy(o->path, path, sizeof o->path - 1);
     find_code(o, map);
     audit_span_set(n, o->text, o->text_end);
-    atomic_store_explicit(&audit->n_objects, n + 1, memory_order_release); /* pairs with audit_object_at */
+    atomic_store_explicit(&audit->n_objects, n + 1,
+                          memory_order_release); /* pairs with audit_object_at */
     return n;
 }
 
@@ -309,7 +323,8 @@ unsigned la_objopen(struct link_map *map, Lmid_t lmid, uintptr_t *cookie)
 {
     const char *path = map->l_name != NULL && map->l_name[0] != '\0' ? map->l_name : audit->program;
     uint32_t number = remember(map, path);
-    bool libc = strncmp(file_of(path), "libc.so", 7) == 0 || strncmp(file_of(path), "libpthread", 10) == 0;
+    bool libc = strncmp(file_of(path), "libc.so", 7) == 0 ||
+                strncmp(file_of(path), "libpthread", 10) == 0;
 
     (void)lmid;
     *cookie = number | (libc ? COOKIE_LIBC : 0);
@@ -340,8 +355,8 @@ void la_preinit(uintptr_t *cookie)
     audit_thread_begin();
 }
 
-uintptr_t la_symbind64(Elf64_Sym *sym, unsigned ndx, uintptr_t *refcook, uintptr_t *defcook, unsigned *flags,
-                       const char *symname)
+uintptr_t la_symbind64(Elf64_Sym *sym, unsigned ndx, uintptr_t *refcook, uintptr_t *defcook,
+                       unsigned *flags, const char *symname)
 {
     uint32_t caller = (uint32_t)*refcook, target = (uint32_t)*defcook;
     unsigned char type = ELF64_ST_TYPE(sym->st_info);

@@ -1,29 +1,31 @@
-/* audit.h - what `godwit profile` puts into a program, and the file in which it writes down what it saw.
+/* audit.h - what `godwit profile` puts into a program, and the file in which it writes down what it
+ * saw.
  *
- * godwit-audit.so is an audit library of the dynamic loader (LD_AUDIT; man rtld-audit).  It lives in a
- * namespace of its own, with a C library of its own, links nothing else, and uses almost nothing of that:
- * most of it runs in the middle of the program's calls, in signal handlers, or with the loader's locks held.
+ * godwit-audit.so is an audit library of the dynamic loader (LD_AUDIT; man rtld-audit).  It lives
+ * in a namespace of its own, with a C library of its own, links nothing else, and uses almost
+ * nothing of that: most of it runs in the middle of the program's calls, in signal handlers, or
+ * with the loader's locks held.
  *
  *   audit.c    the loader's questions: which library is this, who is bound to what
  *   stub.c     the code that counts, made at run time; threads and their counters
  *   sample.c   timers, and the call stacks at which they go off
  *   unwind.c   call stacks
  *
- * Every process image (also after exec, also a forked child) has one file, <pid>.<number>, mapped shared:
- * what is in it survives any end of the process, kill -9 and a crash included.
+ * Every process image (also after exec, also a forked child) has one file, <pid>.<number>, mapped
+ * shared: what is in it survives any end of the process, kill -9 and a crash included.
  *
  *   +----------+---------+-------+-------+--------------------------+---------+
  *   | header   | objects | stubs | sites | blocks, one for a thread | samples |
  *   +----------+---------+-------+-------+--------------------------+---------+
  *
- * The file is sparse; only what is used takes room.  python/godwit/backend/records.py reads it: the numbers
- * below are its numbers too.
+ * The file is sparse; only what is used takes room.  python/godwit/backend/records.py reads it: the
+ * numbers below are its numbers too.
  *
- * Who writes   header: fields say.  objects: the loader's thread (it holds its lock).  stubs: whoever binds,
- *   under table_lock; constant once n_stubs includes them.  sites: any thread, atomically.  A block: the
- *   thread that owns it.  samples: room is taken by an atomic addition, then written by one thread; a record
- *   whose size is still 0 was never finished.
- * If a process dies here   everything written so far is in the file.  Nobody waits for anything. */
+ * Who writes   header: fields say.  objects: the loader's thread (it holds its lock).  stubs:
+ * whoever binds, under table_lock; constant once n_stubs includes them.  sites: any thread,
+ * atomically.  A block: the thread that owns it.  samples: room is taken by an atomic addition,
+ * then written by one thread; a record whose size is still 0 was never finished. If a process dies
+ * here   everything written so far is in the file.  Nobody waits for anything. */
 #ifndef GWI_BACKEND_AUDIT_H
 #define GWI_BACKEND_AUDIT_H
 
@@ -43,10 +45,10 @@
 #define MAX_FRAMES 64
 
 typedef struct object {
-    uint64_t base;             /* what its symbols' addresses are relative to */
-    uint64_t text, text_end;   /* its code */
-    uint64_t first, last;      /* numbers of samples between which it was loaded; last 0: it still is */
-    uint64_t eh_frame_hdr;     /* address; 0: none */
+    uint64_t base;           /* what its symbols' addresses are relative to */
+    uint64_t text, text_end; /* its code */
+    uint64_t first, last;  /* numbers of samples between which it was loaded; last 0: it still is */
+    uint64_t eh_frame_hdr; /* address; 0: none */
     uint32_t is_target;
     uint32_t path_bytes;
     char path[456];
@@ -88,7 +90,8 @@ typedef struct header {
     double call_ns; /* what counting adds to a call, measured when the program started */
     char program[256];
     /* counted up */
-    _Atomic uint32_t n_objects, n_stubs, n_blocks, lost_objects, lost_stubs, lost_threads, lost_timers;
+    _Atomic uint32_t n_objects, n_stubs, n_blocks, lost_objects, lost_stubs, lost_threads,
+        lost_timers;
     _Atomic uint32_t sampler_gone; /* the program took SIGPROF for itself */
     _Atomic uint64_t n_samples, lost_samples, sample_bytes, sampling_ns;
 } header;
@@ -101,11 +104,12 @@ typedef struct header {
 #define SAMPLES_BYTES (UINT64_C(1) << 30)
 #define FILE_BYTES (SAMPLES_AT + SAMPLES_BYTES)
 
-static_assert(sizeof(object) == 512 && sizeof(stub_record) == 128 && sizeof(site) == 16, "records.py knows");
+static_assert(sizeof(object) == 512 && sizeof(stub_record) == 128 && sizeof(site) == 16,
+              "records.py knows");
 static_assert(sizeof(header) <= 4096 && sizeof(block) % 64 == 0, "header");
 
-/* The mapped file; NULL: nothing is counted (the file could not be made).  Set before the program starts;
- * after a fork another file is mapped at the same address. */
+/* The mapped file; NULL: nothing is counted (the file could not be made).  Set before the program
+ * starts; after a fork another file is mapped at the same address. */
 extern header *audit;
 
 /* ---- without the C library, whose functions may use the vector registers ------------------- */
@@ -129,14 +133,16 @@ bool audit_readable(uint64_t address);
 /* ---- parts ---------------------------------------------------------------------------------- */
 
 int audit_file_open(uint32_t forked_from);
-void audit_object_add(const char *path, uint64_t text, uint64_t text_end); /* code that is in no file */
+void audit_object_add(const char *path, uint64_t text,
+                      uint64_t text_end); /* code that is in no file */
 
 object *audit_objects(void);
 stub_record *audit_stubs(void);
 
 /* stub.c: code that counts and goes on to `address`; `address` itself if there is no room. */
 void audit_stubs_prepare(void);
-uintptr_t audit_stub_for(uint32_t caller, uint32_t target, uintptr_t address, const char *name, bool is_dlsym);
+uintptr_t audit_stub_for(uint32_t caller, uint32_t target, uintptr_t address, const char *name,
+                         bool is_dlsym);
 void audit_thread_begin(void); /* this thread has counters and a timer from now on */
 uintptr_t audit_trial_stub(uintptr_t address);
 void audit_trial_end(void);

@@ -1,8 +1,9 @@
-/* sample.c - every thread has a timer of its own processor time; when it goes off, its call stack is written down.
+/* sample.c - every thread has a timer of its own processor time; when it goes off, its call stack
+ * is written down.
  *
- * The kernel sends the signal to the thread whose time it is (SIGEV_THREAD_ID), so threads count as what they
- * compute, and none is woken that sleeps.  Timers go off with the kernel's own tick, 250 times a second on most
- * systems, whatever is asked for. */
+ * The kernel sends the signal to the thread whose time it is (SIGEV_THREAD_ID), so threads count as
+ * what they compute, and none is woken that sleeps.  Timers go off with the kernel's own tick, 250
+ * times a second on most systems, whatever is asked for. */
 #include "backend/audit/audit.h"
 
 #include <signal.h>
@@ -47,7 +48,8 @@ static void on_tick(int number, siginfo_t *info, void *context)
     uint64_t frame[MAX_FRAMES], begun = my_time_ns();
 
     (void)number;
-    if (info->si_code != SI_TIMER || audit->pid != (uint32_t)audit_call(SYS_getpid, 0, 0, 0, 0, 0, 0))
+    if (info->si_code != SI_TIMER ||
+        audit->pid != (uint32_t)audit_call(SYS_getpid, 0, 0, 0, 0, 0, 0))
         return;
     int n = audit_unwind(context, frame, MAX_FRAMES);
     /* Ticks that were due while the signal waited are time of this stack, too. */
@@ -78,7 +80,8 @@ int audit_timer_new(int tid)
     event.sigev_notify = SIGEV_THREAD_ID;
     event.sigev_signo = SIGPROF;
     event.sigev_notify_thread_id = tid;
-    if (audit_call(SYS_timer_create, CLOCK_THREAD_CPUTIME_ID, (long)&event, (long)&timer, 0, 0, 0) < 0)
+    if (audit_call(SYS_timer_create, CLOCK_THREAD_CPUTIME_ID, (long)&event, (long)&timer, 0, 0, 0) <
+        0)
         return -1;
     if (audit_call(SYS_timer_settime, timer, 0, (long)&times, 0, 0, 0) < 0) {
         audit_timer_free(timer);
@@ -106,7 +109,8 @@ void audit_sampling_start(uint32_t hz)
     sigaction(SIGPROF, &action, NULL);
 }
 
-/* ---- what counting costs ---------------------------------------------------------------------- */
+/* ---- what counting costs ----------------------------------------------------------------------
+ */
 
 static __attribute__((noinline)) void nothing(void)
 {

@@ -1,6 +1,7 @@
 /* stub.c - the code that counts a call and goes on, and the counters of threads.
  *
- * A binding gets a stub of its own, so a counter tells who was called and by which library.  A stub is 128 bytes:
+ * A binding gets a stub of its own, so a counter tells who was called and by which library.  A stub
+ * is 128 bytes:
  *
  *          mov   %fs:gate, %r11       the thread's gate: where the address of its block is
  *          test  %r11, %r11
@@ -13,15 +14,15 @@
  *          je    site                 from where?
  *          jmp   *target
  *
- * r11 is nobody's between a call and the function called; all else is as it was.  Counters have one writer each,
- * so they need no lock and no atomic instruction.
+ * r11 is nobody's between a call and the function called; all else is as it was.  Counters have one
+ * writer each, so they need no lock and no atomic instruction.
  *
- * Gates lie in memory that the kernel empties in a forked child (MADV_WIPEONFORK), whichever way it was forked:
- * so the child's first counted call goes the slow way, where it gets a file and blocks of its own, and never
- * touches its parent's.
+ * Gates lie in memory that the kernel empties in a forked child (MADV_WIPEONFORK), whichever way it
+ * was forked: so the child's first counted call goes the slow way, where it gets a file and blocks
+ * of its own, and never touches its parent's.
  *
- * This file and audit.c are compiled without the vector registers, which may hold the arguments of the call that
- * is counted. */
+ * This file and audit.c are compiled without the vector registers, which may hold the arguments of
+ * the call that is counted. */
 #include "backend/audit/audit.h"
 
 #include <string.h>
@@ -32,9 +33,9 @@
 #define N_BUCKETS (2 * MAX_STUBS)
 
 /* Set when prepared, then constant; what they point to is written under table_lock. */
-static unsigned char *code;   /* of the stubs */
-static uint32_t *buckets;     /* number of a stub + 1 */
-static uintptr_t *targets;    /* address by stub */
+static unsigned char *code;     /* of the stubs */
+static uint32_t *buckets;       /* number of a stub + 1 */
+static uintptr_t *targets;      /* address by stub */
 static _Atomic(block *) *gates; /* by block; written by the block's owner */
 
 static _Atomic int table_lock, block_lock;
@@ -43,7 +44,8 @@ static __thread _Atomic(block *) *gate __attribute__((tls_model("initial-exec"))
 
 static void *map(size_t bytes, int protection)
 {
-    long at = audit_call(SYS_mmap, 0, (long)bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    long at = audit_call(SYS_mmap, 0, (long)bytes, protection,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     return at < 0 && at > -4096 ? NULL : (void *)at;
 }
@@ -56,13 +58,15 @@ static block *block_number(uint32_t i)
 void audit_stubs_prepare(void)
 {
     gates = map(MAX_BLOCKS * sizeof *gates, PROT_READ | PROT_WRITE);
-    if (gates != NULL && audit_call(SYS_madvise, (long)gates, MAX_BLOCKS * sizeof *gates, MADV_WIPEONFORK, 0, 0, 0) < 0)
+    if (gates != NULL && audit_call(SYS_madvise, (long)gates, MAX_BLOCKS * sizeof *gates,
+                                    MADV_WIPEONFORK, 0, 0, 0) < 0)
         gates = NULL; /* before Linux 4.14: rather nothing than wrong numbers */
     buckets = map(N_BUCKETS * sizeof *buckets, PROT_READ | PROT_WRITE);
     targets = map(MAX_STUBS * sizeof *targets, PROT_READ | PROT_WRITE);
     code = map((size_t)MAX_STUBS * STUB_BYTES, PROT_READ | PROT_WRITE | PROT_EXEC);
     if (code != NULL)
-        audit_object_add("[counting]", (uint64_t)code, (uint64_t)code + (uint64_t)MAX_STUBS * STUB_BYTES);
+        audit_object_add("[counting]", (uint64_t)code,
+                         (uint64_t)code + (uint64_t)MAX_STUBS * STUB_BYTES);
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
@@ -75,7 +79,8 @@ static block *take_over(uint32_t n, uint32_t tid)
     for (uint32_t tries = 0; tries < n && tries < 16; tries++) {
         block *b = block_number(next++ % n);
         uint32_t owner = b->owner;
-        if (owner != tid && audit_call(SYS_tgkill, (long)audit->pid, owner, 0, 0, 0, 0) != -3 /* ESRCH */)
+        if (owner != tid &&
+            audit_call(SYS_tgkill, (long)audit->pid, owner, 0, 0, 0, 0) != -3 /* ESRCH */)
             continue;
         if (b->timer >= 0)
             audit_timer_free(b->timer);
@@ -114,8 +119,8 @@ static block *new_block(void)
     return b;
 }
 
-/* In a forked child, which has one thread: a file of its own.  If that cannot be made nothing is counted
- * here; above all, not into the parent's. */
+/* In a forked child, which has one thread: a file of its own.  If that cannot be made nothing is
+ * counted here; above all, not into the parent's. */
 static uint32_t broken_pid; /* of a process that has no file */
 
 void audit_forked(void)
@@ -124,7 +129,8 @@ void audit_forked(void)
 
     if (audit->pid == pid || broken_pid == pid)
         return;
-    atomic_store_explicit(&table_lock, 0, memory_order_relaxed); /* another thread of the parent may have had them */
+    atomic_store_explicit(
+        &table_lock, 0, memory_order_relaxed); /* another thread of the parent may have had them */
     atomic_store_explicit(&block_lock, 0, memory_order_relaxed);
     if (audit_file_open(audit->pid) < 0)
         broken_pid = pid;
@@ -163,8 +169,8 @@ static void note_site(uint32_t number, uint64_t address)
     }
 }
 
-/* Called by slow_entry, with the stub's number, whether the call is counted already, and where it comes from.
- * Returns where it wants to go. */
+/* Called by slow_entry, with the stub's number, whether the call is counted already, and where it
+ * comes from. Returns where it wants to go. */
 __attribute__((used)) uintptr_t audit_slow(uint64_t what, uint64_t from);
 uintptr_t audit_slow(uint64_t what, uint64_t from)
 {
@@ -193,14 +199,16 @@ __asm__(".text\n"
         "audit_slow_entry:\n"
         "  push %rbp\n"
         "  mov  %rsp, %rbp\n"
-        "  push %rax\n  push %rdi\n  push %rsi\n  push %rdx\n  push %rcx\n  push %r8\n  push %r9\n  push %r10\n"
+        "  push %rax\n  push %rdi\n  push %rsi\n  push %rdx\n  push %rcx\n  push %r8\n  push %r9\n "
+        " push %r10\n"
         "  mov  8(%rbp), %rsi\n"
         "  mov  %r11, %rdi\n"
         "  and  $-16, %rsp\n"
         "  call audit_slow\n"
         "  mov  %rax, %r11\n"
         "  lea  -64(%rbp), %rsp\n"
-        "  pop  %r10\n  pop  %r9\n  pop  %r8\n  pop  %rcx\n  pop  %rdx\n  pop  %rsi\n  pop  %rdi\n  pop  %rax\n"
+        "  pop  %r10\n  pop  %r9\n  pop  %r8\n  pop  %rcx\n  pop  %rdx\n  pop  %rsi\n  pop  %rdi\n "
+        " pop  %rax\n"
         "  pop  %rbp\n"
         "  jmp  *%r11\n"
         ".size audit_slow_entry, .-audit_slow_entry\n");
@@ -213,7 +221,9 @@ static unsigned char *put(unsigned char *at, const void *bytes, size_t n)
     return at + n;
 }
 
-#define PUT(at, ...) ((at) = put((at), (const unsigned char[]){__VA_ARGS__}, sizeof((const unsigned char[]){__VA_ARGS__})))
+#define PUT(at, ...)                                        \
+    ((at) = put((at), (const unsigned char[]){__VA_ARGS__}, \
+                sizeof((const unsigned char[]){__VA_ARGS__})))
 
 /* movabs $what, %r11; jmp *where */
 static unsigned char *put_slow(unsigned char *at, uint64_t what)
@@ -245,8 +255,9 @@ static void write_stub(uint32_t number, uintptr_t target)
     at = put(at, &counter, 4);
     PUT(at, 0x45, 0x8b, 0x9b); /* mov counter(%r11), %r11d */
     at = put(at, &counter, 4);
-    PUT(at, 0x41, 0x83, 0xe3, SITE_EVERY - 1, 0x41, 0x83, 0xfb, 1); /* and $63, %r11d; cmp $1, %r11d */
-    PUT(at, 0x74, 0);                                               /* je site */
+    PUT(at, 0x41, 0x83, 0xe3, SITE_EVERY - 1, 0x41, 0x83, 0xfb,
+        1);           /* and $63, %r11d; cmp $1, %r11d */
+    PUT(at, 0x74, 0); /* je site */
     unsigned char *jump_3 = at;
     PUT(at, 0xff, 0x25, 0, 0, 0, 0); /* jmp *target */
     at = put(at, &target, 8);
@@ -261,12 +272,14 @@ static void write_stub(uint32_t number, uintptr_t target)
 
 static uint32_t hash(uint32_t caller, uint32_t target, uintptr_t address)
 {
-    uint64_t h = (address ^ (uint64_t)caller << 40 ^ (uint64_t)target << 52) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t h = (address ^ (uint64_t)caller << 40 ^ (uint64_t)target << 52) *
+                 UINT64_C(0x9e3779b97f4a7c15);
 
     return (uint32_t)(h >> 40) % N_BUCKETS;
 }
 
-uintptr_t audit_stub_for(uint32_t caller, uint32_t target, uintptr_t address, const char *name, bool is_dlsym)
+uintptr_t audit_stub_for(uint32_t caller, uint32_t target, uintptr_t address, const char *name,
+                         bool is_dlsym)
 {
     if (gates == NULL || buckets == NULL || targets == NULL || code == NULL)
         return address;
@@ -323,7 +336,8 @@ void audit_trial_end(void)
         b->n[MAX_STUBS - 1] = 0;
 }
 
-/* ---- threads and forks of the program --------------------------------------------------------- */
+/* ---- threads and forks of the program ---------------------------------------------------------
+ */
 
 typedef int create_function(unsigned long *, const void *, void *(*)(void *), void *);
 typedef int fork_function(void);
@@ -339,8 +353,8 @@ typedef struct start {
 #define N_STARTS 256
 static start starts[N_STARTS];
 
-/* The new thread's first steps.  Returns the routine; audit_thread_entry goes on to it with its argument, so that
- * nothing of ours is on the stack when the thread is cancelled or unwound. */
+/* The new thread's first steps.  Returns the routine; audit_thread_entry goes on to it with its
+ * argument, so that nothing of ours is on the stack when the thread is cancelled or unwound. */
 __attribute__((used)) uintptr_t audit_thread_started(start *s, void **ret_arg);
 uintptr_t audit_thread_started(start *s, void **ret_arg)
 {
@@ -363,7 +377,8 @@ __asm__(".text\n"
         "  jmp  *%rax\n"
         ".size audit_thread_entry, .-audit_thread_entry\n");
 
-static int create(unsigned long *thread, const void *attributes, void *(*routine)(void *), void *arg)
+static int create(unsigned long *thread, const void *attributes, void *(*routine)(void *),
+                  void *arg)
 {
     void *(*entry)(void *) = NULL;
 
@@ -379,7 +394,8 @@ static int create(unsigned long *thread, const void *attributes, void *(*routine
             atomic_store_explicit(&starts[i].routine, 0, memory_order_release);
         return err;
     }
-    return real_create(thread, attributes, routine, arg); /* its first counted call will do the rest */
+    return real_create(thread, attributes, routine,
+                       arg); /* its first counted call will do the rest */
 }
 
 static int forked(void)

@@ -1,11 +1,12 @@
 /* unwind.c - call stacks, from the tables that compilers write for exceptions (.eh_frame).
  *
- * A table says, for every address of a function, where the frame of its caller is and where registers were
- * saved.  Kernels written in assembler often have none: then the stack is searched for something that looks like a
- * return address, that is, an address in code, behind a call instruction.
+ * A table says, for every address of a function, where the frame of its caller is and where
+ * registers were saved.  Kernels written in assembler often have none: then the stack is searched
+ * for something that looks like a return address, that is, an address in code, behind a call
+ * instruction.
  *
- * Everything read is checked to be readable, page by page: this runs in a signal handler, in the middle of
- * anything. */
+ * Everything read is checked to be readable, page by page: this runs in a signal handler, in the
+ * middle of anything. */
 #include "backend/audit/audit.h"
 
 #include <string.h>
@@ -21,8 +22,8 @@ typedef struct frame {
 #define SEARCH_WORDS 1024
 #define LARGEST_FRAME (UINT64_C(16) << 20)
 
-/* Where code is, close together, because every frame of every sample is looked up here.  Written by the loader's
- * thread, under its lock; a library that is being closed has nobody inside. */
+/* Where code is, close together, because every frame of every sample is looked up here.  Written by
+ * the loader's thread, under its lock; a library that is being closed has nobody inside. */
 static struct {
     _Atomic uint64_t from, to;
 } spans[MAX_OBJECTS];
@@ -36,7 +37,8 @@ void audit_span_set(uint32_t number, uint64_t from, uint64_t to)
 
 const object *audit_object_at(uint64_t address)
 {
-    uint32_t n = atomic_load_explicit(&audit->n_objects, memory_order_acquire); /* pairs with remember() */
+    uint32_t n = atomic_load_explicit(&audit->n_objects,
+                                      memory_order_acquire); /* pairs with remember() */
 
     for (uint32_t i = 0; i < n && i < MAX_OBJECTS; i++)
         if (address < atomic_load_explicit(&spans[i].to, memory_order_acquire) &&
@@ -58,7 +60,8 @@ static bool load(frame *f, uint64_t address, uint64_t *ret_word)
     return true;
 }
 
-/* ---- reading a table -------------------------------------------------------------------------- */
+/* ---- reading a table --------------------------------------------------------------------------
+ */
 
 typedef struct reader {
     const uint8_t *at, *end;
@@ -116,12 +119,26 @@ static uint64_t read_encoded(reader *r, uint8_t encoding, uint64_t data)
     uint64_t here = (uint64_t)r->at, value;
 
     switch (encoding & 0x0f) {
-    case 0x00: case 0x04: case 0x0c: value = read_bytes(r, 8); break;
-    case 0x02: value = read_bytes(r, 2); break;
-    case 0x03: value = read_bytes(r, 4); break;
-    case 0x0a: value = (uint64_t)(int64_t)(int16_t)read_bytes(r, 2); break;
-    case 0x0b: value = (uint64_t)(int64_t)(int32_t)read_bytes(r, 4); break;
-    default: value = read_uleb(r); break;
+    case 0x00:
+    case 0x04:
+    case 0x0c:
+        value = read_bytes(r, 8);
+        break;
+    case 0x02:
+        value = read_bytes(r, 2);
+        break;
+    case 0x03:
+        value = read_bytes(r, 4);
+        break;
+    case 0x0a:
+        value = (uint64_t)(int64_t)(int16_t)read_bytes(r, 2);
+        break;
+    case 0x0b:
+        value = (uint64_t)(int64_t)(int32_t)read_bytes(r, 4);
+        break;
+    default:
+        value = read_uleb(r);
+        break;
     }
     if ((encoding & 0x70) == 0x10)
         value += here;
@@ -132,7 +149,7 @@ static uint64_t read_encoded(reader *r, uint8_t encoding, uint64_t data)
 
 /* What a function's entry says. */
 typedef struct entry {
-    uint64_t from, n;        /* addresses */
+    uint64_t from, n; /* addresses */
     uint64_t code_unit;
     int64_t data_unit;
     uint64_t return_register;
@@ -140,7 +157,8 @@ typedef struct entry {
     bool is_signal;
 } entry;
 
-/* The entry for `pc`, by the sorted table of the header (with 32-bit numbers, as every linker writes it). */
+/* The entry for `pc`, by the sorted table of the header (with 32-bit numbers, as every linker
+ * writes it). */
 static const uint8_t *find_entry(const object *o, uint64_t pc)
 {
     const uint8_t *hdr = (const uint8_t *)o->eh_frame_hdr;
@@ -231,12 +249,14 @@ static bool read_entry(const object *o, uint64_t pc, entry *e)
     return pc >= e->from && pc < e->from + e->n && e->return_register == RIP;
 }
 
-/* ---- carrying it out --------------------------------------------------------------------------- */
+/* ---- carrying it out ---------------------------------------------------------------------------
+ */
 
 enum { SAME, AT_CFA, IN_REGISTER, AT_EXPRESSION, UNKNOWN };
 
-/* The small programs that say where a frame is when it was put on a round address, and in the tables of calls (PLT):
- * `push_cfa` is on the stack at the start, for registers.  False: something that is not known here. */
+/* The small programs that say where a frame is when it was put on a round address, and in the
+ * tables of calls (PLT): `push_cfa` is on the stack at the start, for registers.  False: something
+ * that is not known here. */
 static bool work_out(frame *f, reader r, uint64_t push_cfa, uint64_t *ret_value)
 {
     uint64_t stack[16] = {push_cfa}, a;
@@ -277,8 +297,8 @@ static bool work_out(frame *f, reader r, uint64_t push_cfa, uint64_t *ret_value)
 typedef struct rules {
     uint64_t cfa_register;
     int64_t cfa_offset;
-    bool cfa_unknown;        /* the tables say something that is not known here */
-    reader cfa_expression;   /* if there is one */
+    bool cfa_unknown;      /* the tables say something that is not known here */
+    reader cfa_expression; /* if there is one */
     reader expression[N_REGISTERS];
     uint8_t how[N_REGISTERS];
     int64_t offset[N_REGISTERS];
@@ -302,29 +322,53 @@ static void carry_out(const entry *e, reader r, uint64_t pc, const rules *initia
         uint8_t op = *r.at++;
         uint64_t low = op & 0x3f;
         switch (op & 0xc0) {
-        case 0x40: at += low * e->code_unit; continue;
-        case 0x80: set(now, low, AT_CFA, (int64_t)read_uleb(&r) * e->data_unit); continue;
+        case 0x40:
+            at += low * e->code_unit;
+            continue;
+        case 0x80:
+            set(now, low, AT_CFA, (int64_t)read_uleb(&r) * e->data_unit);
+            continue;
         case 0xc0:
             if (low < N_REGISTERS)
                 set(now, low, initial->how[low], initial->offset[low]);
             continue;
-        default: break;
+        default:
+            break;
         }
         switch (op) {
-        case 0x00: break; /* nop */
-        case 0x01: at = read_bytes(&r, 8); break;
-        case 0x02: at += read_bytes(&r, 1) * e->code_unit; break;
-        case 0x03: at += read_bytes(&r, 2) * e->code_unit; break;
-        case 0x04: at += read_bytes(&r, 4) * e->code_unit; break;
-        case 0x05: a = read_uleb(&r); set(now, a, AT_CFA, (int64_t)read_uleb(&r) * e->data_unit); break;
+        case 0x00:
+            break; /* nop */
+        case 0x01:
+            at = read_bytes(&r, 8);
+            break;
+        case 0x02:
+            at += read_bytes(&r, 1) * e->code_unit;
+            break;
+        case 0x03:
+            at += read_bytes(&r, 2) * e->code_unit;
+            break;
+        case 0x04:
+            at += read_bytes(&r, 4) * e->code_unit;
+            break;
+        case 0x05:
+            a = read_uleb(&r);
+            set(now, a, AT_CFA, (int64_t)read_uleb(&r) * e->data_unit);
+            break;
         case 0x06:
             a = read_uleb(&r);
             if (a < N_REGISTERS)
                 set(now, a, initial->how[a], initial->offset[a]);
             break;
-        case 0x07: set(now, read_uleb(&r), UNKNOWN, 0); break;
-        case 0x08: set(now, read_uleb(&r), SAME, 0); break;
-        case 0x09: a = read_uleb(&r); set(now, a, IN_REGISTER, (int64_t)read_uleb(&r)); break;
+        case 0x07:
+            set(now, read_uleb(&r), UNKNOWN, 0);
+            break;
+        case 0x08:
+            set(now, read_uleb(&r), SAME, 0);
+            break;
+        case 0x09:
+            a = read_uleb(&r);
+            set(now, a, IN_REGISTER, (int64_t)read_uleb(&r));
+            break;
         case 0x0a:
             if (depth < sizeof stack / sizeof stack[0])
                 stack[depth] = *now;
@@ -339,14 +383,20 @@ static void carry_out(const entry *e, reader r, uint64_t pc, const rules *initia
             now->cfa_offset = (int64_t)read_uleb(&r);
             now->cfa_expression = (reader){NULL, NULL};
             break;
-        case 0x0d: now->cfa_register = read_uleb(&r); now->cfa_expression = (reader){NULL, NULL}; break;
-        case 0x0e: now->cfa_offset = (int64_t)read_uleb(&r); break;
+        case 0x0d:
+            now->cfa_register = read_uleb(&r);
+            now->cfa_expression = (reader){NULL, NULL};
+            break;
+        case 0x0e:
+            now->cfa_offset = (int64_t)read_uleb(&r);
+            break;
         case 0x0f:
             a = read_uleb(&r);
             now->cfa_expression = (reader){r.at, r.at + a};
             r.at += a;
             break;
-        case 0x10: case 0x16: {
+        case 0x10:
+        case 0x16: {
             uint64_t which = read_uleb(&r);
             a = read_uleb(&r);
             set(now, which, op == 0x10 ? AT_EXPRESSION : UNKNOWN, 0);
@@ -355,15 +405,24 @@ static void carry_out(const entry *e, reader r, uint64_t pc, const rules *initia
             r.at += a;
             break;
         }
-        case 0x11: a = read_uleb(&r); set(now, a, AT_CFA, read_sleb(&r) * e->data_unit); break;
+        case 0x11:
+            a = read_uleb(&r);
+            set(now, a, AT_CFA, read_sleb(&r) * e->data_unit);
+            break;
         case 0x12:
             now->cfa_register = read_uleb(&r);
             now->cfa_offset = read_sleb(&r) * e->data_unit;
             now->cfa_expression = (reader){NULL, NULL};
             break;
-        case 0x13: now->cfa_offset = read_sleb(&r) * e->data_unit; break;
-        case 0x2e: read_uleb(&r); break; /* GNU_args_size */
-        default: now->cfa_unknown = true; return;
+        case 0x13:
+            now->cfa_offset = read_sleb(&r) * e->data_unit;
+            break;
+        case 0x2e:
+            read_uleb(&r);
+            break; /* GNU_args_size */
+        default:
+            now->cfa_unknown = true;
+            return;
         }
     }
 }
@@ -439,9 +498,9 @@ static bool step_by_search(frame *f)
 
 int audit_unwind(const void *context, uint64_t *ret_frame, int max)
 {
-    static const int order[N_REGISTERS] = {REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI, REG_RBP, REG_RSP,
-                                           REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15,
-                                           REG_RIP};
+    static const int order[N_REGISTERS] = {REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI,
+                                           REG_RBP, REG_RSP, REG_R8,  REG_R9,  REG_R10, REG_R11,
+                                           REG_R12, REG_R13, REG_R14, REG_R15, REG_RIP};
     const ucontext_t *u = context;
     frame f = {.page = 0};
     int n = 0;
@@ -449,7 +508,8 @@ int audit_unwind(const void *context, uint64_t *ret_frame, int max)
     for (int i = 0; i < N_REGISTERS; i++)
         f.r[i] = (uint64_t)u->uc_mcontext.gregs[order[i]];
     while (n < max && f.r[RIP] != 0) {
-        uint64_t pc = n == 0 ? f.r[RIP] : f.r[RIP] - 1; /* a return address may be past the function's end */
+        uint64_t pc = n == 0 ? f.r[RIP]
+                             : f.r[RIP] - 1; /* a return address may be past the function's end */
         ret_frame[n++] = pc;
         if (!step_by_table(&f, pc) && !step_by_search(&f))
             break;
