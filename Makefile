@@ -19,7 +19,7 @@ ARGS ?=
 
 bin := .venv/bin
 
-.PHONY: help demo build test test-faults test-starts test-dropin test-programs test-checkpoints test-stress test-memory \
+.PHONY: help demo build test test-faults test-jobs test-starts test-dropin test-programs test-checkpoints test-stress test-memory \
 	test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench backends backends-remove blas-profile \
 	torch-profile format install uninstall clean
 
@@ -47,6 +47,9 @@ test-faults: build ## kill -9 of a random rank at a random moment, 200 times
 
 test-starts: build ## 500 starts of a job of 8 processes with parameters on several nodes
 	@GODWIT_STARTS=500 $(bin)/python -m pytest -q -s -p no:cacheprovider tests/jobs/test_starts.py
+
+test-jobs: build ## all tests of whole jobs, also those that make test leaves out
+	@GODWIT_ALL_JOBS=1 $(bin)/python -m pytest -q -p no:cacheprovider --durations=20 --timeout=300 tests/jobs
 
 test-dropin: build ## the examples for AdaPM and Lapse as they are, 100 runs each
 	@GODWIT_DROPIN_RUNS=100 $(bin)/python -m pytest -q -s -p no:cacheprovider -k examples tests/jobs/test_dropin_params.py

@@ -2,7 +2,7 @@
 
     tools/test.py [--list] [stage ...]        without stages: all of them but `stress` and `checkpoints`
 
-Each stage writes a log under build/test-logs/ and has a time limit; running past it is a failure,
+Stages whose tests are mostly single processes run beside each other. Each stage writes a log under build/test-logs/ and has a time limit; running past it is a failure,
 and so is a stage in which no test ran. The last line printed is `N passed, N failed` (and
 `, N skipped`) over everything, and the exit code is 0 only if nothing failed.
 
@@ -78,13 +78,14 @@ class Shell:
         self.log = log
         self.limit_s = limit_s
         self.ends = time.monotonic() + limit_s
+        self.process: subprocess.Popen | None = None  # the one that runs, or ran last
 
     def run(self, *command: str | Path, env: dict[str, str] | None = None) -> int:
         """Run a command to its end and return its exit code."""
         argv = [str(word) for word in command]
         with open(self.log, "a") as log:
             print("$", *argv, file=log, flush=True)
-            process = subprocess.Popen(
+            self.process = process = subprocess.Popen(
                 argv, cwd=ROOT, env=os.environ | {"CC": "gcc"} | (env or {}), stdin=subprocess.DEVNULL,
                 stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
@@ -189,7 +190,8 @@ def tsan(shell: Shell) -> Outcome:
     return unit_tests(
         shell, "tsan", "-Dpython=disabled", "-Dbuildtype=debugoptimized", "-Db_ndebug=false",
         "-Db_sanitize=thread", "-Db_lundef=false",
-        env={"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"})
+        env={"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"},
+        select=("--no-suite", "sim"))  # which has one thread
 
 
 def warnings(shell: Shell) -> Outcome:
@@ -273,6 +275,7 @@ class Stage:
     text: str
     limit_s: float
     usual: bool = True  # else only if it is named
+    beside: str = ""  # the stage before it, while which it runs
 
     @property
     def name(self) -> str:
@@ -285,9 +288,9 @@ STAGES = [
     Stage(tsan, "C unit tests under TSan", 480),
     Stage(warnings, "gcc and clang, warnings are errors", 180),
     Stage(fuzz, "made-up input for every decoder", 240),
-    Stage(python, "Python tests", 400),
+    Stage(python, "Python tests", 500),
+    Stage(debian, "Python tests, Debian's PyTorch", 500, beside="python"),
     Stage(jobs, "whole jobs of many processes", 900),
-    Stage(debian, "Python tests, Debian's PyTorch", 400),
     Stage(package, "symbols, headers, pkg-config", 120),
     Stage(checkpoints, "saves that are killed", 900, usual=False),
     Stage(stress, "parameters, a minute a combination", 5400, usual=False),
@@ -335,26 +338,60 @@ def counts(outcome: Outcome) -> str:
     return text + (f", {len(outcome.skipped)} skipped" if outcome.skipped else "")
 
 
-def run_stage(stage: Stage, number: int, of: int) -> Result:
-    log = LOGS / f"{stage.name}.log"
-    log.write_text("")
-    started = time.monotonic()
-    with Progress(f"[{number}/{of}] {stage.name:<8}  {stage.text:<36}"):
+class Running(threading.Thread):
+    """A stage that is carried out in a thread of its own."""
+
+    def __init__(self, stage: Stage, number: int, of: int):
+        super().__init__(daemon=True)
+        self.stage = stage
+        self.title = f"[{number}/{of}] {stage.name:<8}  {stage.text:<36}"
+        self.log = LOGS / f"{stage.name}.log"
+        self.log.write_text("")
+        self.shell = Shell(self.log, stage.limit_s)
+        self.result = Result(stage, Outcome(failed=["interrupted"]), 0.0)
+        self.start()
+
+    def run(self) -> None:
+        started = time.monotonic()
         try:
-            outcome = stage.run(Shell(log, stage.limit_s))
+            outcome = self.stage.run(self.shell)
             if not outcome.passed and not outcome.failed:
                 outcome.failed.append("no test ran")
         except StageFailed as reason:
             outcome = Outcome(failed=[str(reason)])
-    result = Result(stage, outcome, time.monotonic() - started)
-    print(f"{counts(outcome)}  ({result.seconds:.0f} s)", flush=True)
-    if outcome.failed:
-        tail = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
-        print(*(f"    | {line}" for line in tail), f"    the whole log: {log}", sep="\n", flush=True)
-    return result
+        except Exception as error:  # ours: the other stages shall still run
+            outcome = Outcome(failed=[f"{type(error).__name__}: {error}"])
+        self.result = Result(self.stage, outcome, time.monotonic() - started)
+
+    def finish(self) -> Result:
+        """Wait for it, and tell what came of it."""
+        with Progress(self.title):
+            self.join()
+        outcome = self.result.outcome
+        print(f"{counts(outcome)}  ({self.result.seconds:.0f} s)", flush=True)
+        if outcome.failed:
+            tail = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+            print(*(f"    | {line}" for line in tail), f"    the whole log: {self.log}", sep="\n", flush=True)
+        return self.result
 
 
-def summary(results: list[Result]) -> Outcome:
+def run_stages(chosen: list[Stage], results: list[Result]) -> None:
+    """One after the other, those that run beside one with it; `results` grows."""
+    running: list[Running] = []
+    try:
+        for number, stage in enumerate(chosen, 1):
+            running.append(Running(stage, number, len(chosen)))
+            following = chosen[number].beside if number < len(chosen) else ""
+            while running and following not in [one.stage.name for one in running]:
+                results.append(running[0].finish())
+                del running[0]
+    finally:
+        for one in running:  # we were interrupted
+            if one.shell.process is not None:
+                end_session(one.shell.process)
+
+
+def summary(results: list[Result], seconds: float) -> Outcome:
     total = Outcome()
     rows = [("stage", "passed", "failed", "skipped", "seconds")]
     for result in results:
@@ -365,7 +402,7 @@ def summary(results: list[Result]) -> Outcome:
         total.failed += [f"{result.stage.name}: {name}" for name in one.failed]
         total.skipped += [f"{result.stage.name}: {name}" for name in one.skipped]
     rows.append(("all", str(total.passed), str(len(total.failed)), str(len(total.skipped)),
-                 f"{sum(result.seconds for result in results):.1f}"))
+                 f"{seconds:.1f}"))
 
     print()
     for stage, *numbers in rows:
@@ -392,14 +429,14 @@ def main() -> int:
     os.environ["PATH"] = f"{VENV_BIN}:{os.environ['PATH']}"  # meson and ninja
     LOGS.mkdir(parents=True, exist_ok=True)
     chosen = [stage for stage in STAGES if stage.name in arguments.stages or (not arguments.stages and stage.usual)]
-    results = []
+    results: list[Result] = []
+    started = time.monotonic()
     interrupted = False
     try:
-        for number, stage in enumerate(chosen, 1):
-            results.append(run_stage(stage, number, len(chosen)))
+        run_stages(chosen, results)
     except KeyboardInterrupt:
         interrupted = True
-    total = summary(results)
+    total = summary(results, time.monotonic() - started)
     if interrupted:
         print("  interrupted; only the stages above ran\n")
     print(counts(total), flush=True)

@@ -137,8 +137,8 @@ def quality(job: SimpleNamespace, triples: torch.Tensor):
     return evaluate(job.model, job.entities, job.relations, job.reciprocal, triples, job.known)
 
 
-def run_epoch(job: SimpleNamespace, epoch: int) -> None:
-    """Train, look, and note down."""
+def run_epoch(job: SimpleNamespace, epoch: int) -> bool:
+    """Train, look, and note down.  Returns whether anybody was told to stop, which all ranks agree on."""
     options, before, start = job.options, job.params.stats(total=True), time.monotonic()
     bar, losses = Bar(f"epoch {epoch:>3}", len(shares(job, epoch))), []
     for loss in train_epoch(job, epoch):
@@ -151,7 +151,6 @@ def run_epoch(job: SimpleNamespace, epoch: int) -> None:
     in_step(job.worker)
     after = job.params.stats(total=True)
     seconds, stop = comm.Allreduce(torch.tensor([time.monotonic() - start, job.stop], dtype=torch.float64), MPI_MAX).tolist()
-    job.stop = stop > 0
     counted = comm.Allreduce(torch.tensor([sum(losses), len(losses)], dtype=torch.float64))
     new = {name: after[name] - before[name] for name in ("keys_pulled", "keys_pushed", "keys_remote", "moves", "grants")}
     measure = epoch % options.evaluate_every == 0 or epoch == options.epochs
@@ -160,8 +159,9 @@ def run_epoch(job: SimpleNamespace, epoch: int) -> None:
         "triples_per_s": counted[1].item() * options.batch / seconds,
         "local": 1 - new["keys_remote"] / max(1, new["keys_pulled"] + new["keys_pushed"]),
         "moved": new["moves"], "copies": new["grants"],
-        "mrr": quality(job, job.graph.valid).mrr if measure and not job.stop else None})
+        "mrr": quality(job, job.graph.valid).mrr if measure and not stop else None})
     say(line(job.history[-1]))
+    return stop > 0
 
 
 def save(job: SimpleNamespace, epoch: int, directory: Path) -> None:
@@ -186,10 +186,10 @@ def main() -> None:
         say(f"going on after epoch {first - 1}")
     say(HEAD)
     for epoch in range(first, options.epochs + 1):
-        run_epoch(job, epoch)
-        if job.stop or epoch % options.save_every == 0 or epoch == options.epochs:
-            save(job, epoch if not job.stop else epoch - 1, directory)
-        if job.stop:
+        stop = run_epoch(job, epoch)
+        if stop or epoch % options.save_every == 0 or epoch == options.epochs:
+            save(job, epoch if not stop else epoch - 1, directory)
+        if stop:
             say(f"stopped in epoch {epoch}; what is trained is in {directory}; go on with --resume")
             break
     else:

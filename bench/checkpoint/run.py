@@ -26,8 +26,6 @@ import json
 import os
 import platform
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -37,7 +35,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shared"))
 
-from machine import CannotRun, processor, progress  # noqa: E402
+from machine import processor, progress, run_main, run_program  # noqa: E402
 from table import Table, conclude, short  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -69,15 +67,11 @@ def measure_layout(arguments: argparse.Namespace, processes: int, nodes: int) ->
     directory = Path(tempfile.mkdtemp(prefix="godwit-bench-", dir=arguments.dir))
     command = [str(arguments.godwit), str(directory), str(processes), str(nodes), str(arguments.keys), str(LENGTH), str(arguments.rounds)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-    except subprocess.TimeoutExpired:
-        raise CannotRun(f"{command} took more than {LIMIT_S} s") from None
+        lines = run_program(command, LIMIT_S)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    if done.returncode != 0:
-        raise CannotRun(f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     found: dict[str, list[float]] = {}
-    for line in map(json.loads, done.stdout.splitlines()):
+    for line in lines:
         found.setdefault(line["case"], []).append(line["gb_per_s"])
     return found
 
@@ -145,13 +139,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Ended from outside it must still remove what it wrote.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    try:
-        sys.exit(main())
-    except CannotRun as error:
-        progress("")
-        print(error, file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_main(main)

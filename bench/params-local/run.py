@@ -45,7 +45,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shared"))
 
 import plot  # noqa: E402
 import report  # noqa: E402
-from machine import CannotRun, processor, progress, two_cores  # noqa: E402
+from machine import processor, progress, run_main, two_cores  # noqa: E402
 from programs import HERE, ROOT, Program, started  # noqa: E402
 from report import AHEADS, CACHE_KEYS, GIGABYTE_KEYS, N_KEYS  # noqa: E402
 from table import conclude  # noqa: E402
@@ -226,11 +226,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except CannotRun as error:
-        progress("")
-        print(error, file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_main(main)

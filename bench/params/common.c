@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #define SLICE_NS 1e8
@@ -55,6 +56,38 @@ void sleep_ms(double ms)
 int64_t below(bench *b, int64_t limit)
 {
     return (int64_t)(draw_random(&b->random) % (uint64_t)limit);
+}
+
+common *map_common(void)
+{
+    common *c = mmap(NULL, sizeof *c, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pthread_barrierattr_t shared;
+
+    if (c == MAP_FAILED)
+        fail("no shared memory");
+    pthread_barrierattr_init(&shared);
+    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&c->meeting, &shared, N_WORKERS);
+    return c;
+}
+
+void open_params(bench *b, const char *job)
+{
+    gw_world_options world = GW_WORLD_OPTIONS_INIT;
+    gw_params_options opt = GW_PARAMS_OPTIONS_INIT;
+    int64_t length = LENGTH;
+
+    world.rank = b->rank;
+    world.size = N_WORKERS;
+    world.node_size = N_WORKERS / b->n_nodes;
+    world.job = job;
+    world.timeout_s = 60;
+    opt.num_keys = N_KEYS;
+    opt.lengths = &length;
+    opt.n_lengths = 1;
+    check(gw_world_join(&world, &b->world));
+    check(gw_params_open(b->world, &opt, &b->params));
+    check(gw_params_worker(b->params, &b->worker));
 }
 
 void meet(bench *b)

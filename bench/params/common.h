@@ -70,6 +70,9 @@ double now_ns(void);       /* the same in both processes */
 void sleep_ms(double ms);
 int64_t below(bench *b, int64_t limit); /* a random number */
 
+common *map_common(void);                    /* before the processes are forked */
+void open_params(bench *b, const char *job); /* join, open, and the process's worker */
+
 /* Wait for the other process, asleep and outside the library: its worker serves nobody meanwhile,
  * as one that computes. */
 void meet(bench *b);

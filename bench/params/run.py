@@ -37,9 +37,6 @@ import argparse
 import json
 import os
 import platform
-import resource
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -48,7 +45,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shared"))
 
 import report  # noqa: E402
-from machine import CannotRun, processor, progress, two_cores  # noqa: E402
+from machine import busy_s, own_s, processor, progress, run_main, run_program, two_cores  # noqa: E402
 from table import conclude  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -59,28 +56,10 @@ PARTS: dict[str, tuple[int, ...]] = {"remote": (2,), "localize": (2,), "intent":
                                      "zipf": (1, 2)}
 
 
-def busy_s() -> float:
-    """Processor time that all processes of this machine have had, and that its host took from it."""
-    user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
-
-
-def own_s() -> float:
-    return sum(resource.getrusage(who).ru_utime + resource.getrusage(who).ru_stime
-               for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-
-
 def measure_part(program: Path, part: str, nodes: int, quick: bool) -> dict[str, Any]:
     """One start of the program: its figures by case."""
     command = [str(program), part, str(nodes), *(["quick"] if quick else [])]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PART_LIMIT_S)
-    except subprocess.TimeoutExpired as error:
-        said = (error.stdout or b"").decode(errors="replace")
-        raise CannotRun(f"{command} took more than {PART_LIMIT_S} s; until then it said:\n{said}") from None
-    if done.returncode != 0:
-        raise CannotRun(f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    lines = run_program(command, PART_LIMIT_S)
     return {line.pop("case"): line for line in lines}
 
 
@@ -143,13 +122,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Ended from outside it must still end what it started.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    try:
-        sys.exit(main())
-    except CannotRun as error:
-        progress("")
-        print(error, file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_main(main)

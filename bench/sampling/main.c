@@ -23,7 +23,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -58,38 +57,6 @@ struct loop {
     size_t n_keys;
     series found[N_CASES];
 };
-
-static common *map_common(void)
-{
-    common *c = mmap(NULL, sizeof *c, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    pthread_barrierattr_t shared;
-
-    if (c == MAP_FAILED)
-        fail("no shared memory");
-    pthread_barrierattr_init(&shared);
-    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
-    pthread_barrier_init(&c->meeting, &shared, N_WORKERS);
-    return c;
-}
-
-static void open_params(bench *b, const char *job)
-{
-    gw_world_options world = GW_WORLD_OPTIONS_INIT;
-    gw_params_options opt = GW_PARAMS_OPTIONS_INIT;
-    int64_t length = LENGTH;
-
-    world.rank = b->rank;
-    world.size = N_WORKERS;
-    world.node_size = N_WORKERS / b->n_nodes;
-    world.job = job;
-    world.timeout_s = 60;
-    opt.num_keys = N_KEYS;
-    opt.lengths = &length;
-    opt.n_lengths = 1;
-    check(gw_world_join(&world, &b->world));
-    check(gw_params_open(b->world, &opt, &b->params));
-    check(gw_params_worker(b->params, &b->worker));
-}
 
 /* Weights of words, in an order without meaning: neighbours are as likely as others. */
 static void enable(bench *b, struct wish wish)

@@ -29,8 +29,6 @@ import argparse
 import json
 import os
 import platform
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -39,9 +37,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "shared"), str(HERE.parent / "params")]
 
-from machine import CannotRun, processor, progress, two_cores  # noqa: E402
+from machine import busy_s, own_s, processor, progress, run_main, run_program, two_cores  # noqa: E402
 from report import Part, Spread, at_least, print_about, ratio  # noqa: E402
-from run import busy_s, own_s  # noqa: E402
 from table import Table, conclude  # noqa: E402
 
 ROOT = HERE.parent.parent
@@ -56,13 +53,7 @@ RUNS += [(scheme, distribution, 2) for scheme, distribution in (("local", "log-u
 
 def measure_start(program: Path, scheme: str, distribution: str, nodes: int, quick: bool) -> dict[str, Any]:
     command = [str(program), scheme, distribution, str(nodes), *(["quick"] if quick else [])]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-    except subprocess.TimeoutExpired:
-        raise CannotRun(f"{command} took more than {LIMIT_S} s") from None
-    if done.returncode != 0:
-        raise CannotRun(f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    lines = run_program(command, LIMIT_S)
     return {line.pop("case"): line for line in lines}
 
 
@@ -152,13 +143,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Ended from outside it must still end what it started.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    try:
-        sys.exit(main())
-    except CannotRun as error:
-        progress("")
-        print(error, file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_main(main)

@@ -37,6 +37,7 @@ struct job {
     int turn; /* how often the loop has turned; who goes first depends on it */
 
     int first;       /* the rank that failed first, or -1 */
+    int first_end;   /* that ended first, well or not, or -1 */
     int stop;        /* the signal from outside that ends the job, or 0 */
     int64_t stop_ns; /* when it came last */
     bool deaf;       /* output was given up, because nobody takes it */
@@ -132,6 +133,8 @@ static void handle_end(struct job *job, int number)
 
     gwi_rank_note_end(rank);
     job->n_alive--;
+    if (job->first_end < 0)
+        job->first_end = number;
     job->tell_end_ns = gwi_deadline_ns(job->times->grace_ns);
     if (job->n_alive == 0)
         job->drain_end_ns = gwi_deadline_ns(job->times->drain_ns);
@@ -153,10 +156,9 @@ static void tell_ends(const struct job *job)
     char name[200];
 
     snprintf(name, sizeof name, GWI_RUN_NAME, gwi_crew_job(&job->crew));
-    /* The first failure is why the others end. */
-    for (int i = 0; i < job->n_ranks; i++)
-        if (!gwi_rank_alive(&job->ranks[i]) && (job->first < 0 || job->first == i))
-            gwi_meet_tell_end(name, i, job->ranks[i].pid);
+    /* The first is why the others end. */
+    if (job->first_end >= 0)
+        gwi_meet_tell_end(name, job->first_end, job->ranks[job->first_end].pid);
 }
 
 /* Act on times that have passed. */
@@ -384,7 +386,7 @@ static int job_init(struct job *job, const gw_launch_options *opt, const gwi_lau
     size_t n = (size_t)opt->n_ranks;
     int err = GW_ENOMEM;
 
-    *job = (struct job){.times = times, .n_ranks = opt->n_ranks, .first = -1};
+    *job = (struct job){.times = times, .n_ranks = opt->n_ranks, .first = -1, .first_end = -1};
     job->sinks = calloc(2, sizeof job->sinks[0]);
     job->ranks = calloc(n, sizeof job->ranks[0]);
     job->polled = calloc(AT_RANKS + N_OF * n, sizeof job->polled[0]);

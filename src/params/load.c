@@ -515,10 +515,8 @@ static int load(struct load *l, const char *dir)
 int gw_params_load(gw_params *params, const char *dir, gw_checkpoint **ret_checkpoint)
 {
     struct load l = {0};
-    int err = gwi_params_check_process(params);
+    int err = gwi_params_comm(params, &l.comm);
 
-    if (err == 0)
-        err = gw_comm_world(params->world, &l.comm);
     if (err < 0)
         return err;
     err = gwi_checkpoint_check_dir(dir);

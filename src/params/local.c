@@ -371,7 +371,7 @@ static void make_copy(struct key *k, const void *from)
 {
     place(k, k->pairs, GWI_REPLICA);
     gwi_row_write(value_of(k), from, k->row_bytes);
-    memset(untold_of(k), 0, k->row_bytes);
+    gwi_row_clear(untold_of(k), k->row_bytes);
 }
 
 void gwi_local_copy(gwi_local *local, int64_t key, const void *from)
@@ -395,16 +395,11 @@ void gwi_local_disown(gwi_local *local, int64_t key, int keep_replica, void *ret
     unlatch_changed(&k);
 }
 
-static int all_zero(const unsigned char *bytes, size_t n)
-{
-    return bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0;
-}
-
 static gwi_change untold_change(const struct key *k)
 {
-    return k->word & GWI_WORD_SETTING             ? GWI_ASSIGN
-           : all_zero(untold_of(k), k->row_bytes) ? GWI_NO_CHANGE
-                                                  : GWI_ADD;
+    return k->word & GWI_WORD_SETTING                    ? GWI_ASSIGN
+           : gwi_row_is_zero(untold_of(k), k->row_bytes) ? GWI_NO_CHANGE
+                                                         : GWI_ADD;
 }
 
 static gwi_change take_untold(struct key *k, void *ret_untold)
@@ -412,7 +407,7 @@ static gwi_change take_untold(struct key *k, void *ret_untold)
     gwi_change change = untold_change(k);
 
     gwi_row_read(ret_untold, untold_of(k), k->row_bytes);
-    memset(untold_of(k), 0, k->row_bytes);
+    gwi_row_clear(untold_of(k), k->row_bytes);
     k->word &= ~(GWI_WORD_SETTING | GWI_WORD_MARKED);
     return change;
 }

@@ -450,6 +450,13 @@ int gwi_params_check_process(const gw_params *params)
                                "them in the child, in a job of its own");
 }
 
+int gwi_params_comm(const gw_params *params, gw_comm **ret_comm)
+{
+    int err = gwi_params_check_process(params);
+
+    return err < 0 ? err : gw_comm_world(params->world, ret_comm);
+}
+
 static int bad_key(const gw_params *params, gw_keys keys)
 {
     for (size_t i = 0; i < keys.n; i++)

@@ -127,6 +127,9 @@ uint64_t gwi_worker_counted(const gw_worker *worker, int what);
 /* 0, or GW_ESTATE in a forked child. */
 int gwi_params_check_process(const gw_params *params);
 
+/* The same, and all processes' communicator: how a collective call begins. */
+int gwi_params_comm(const gw_params *params, gw_comm **ret_comm);
+
 /* 0, or GW_ERANGE with a sentence about the first bad key. */
 int gwi_params_check_keys(const gw_params *params, gw_keys keys);
 

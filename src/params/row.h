@@ -17,6 +17,8 @@
 #if GWI_TSAN
 void gwi_row_read(void *to, const void *row, size_t n_bytes);
 void gwi_row_write(void *row, const void *from, size_t n_bytes);
+void gwi_row_clear(void *row, size_t n_bytes);
+int gwi_row_is_zero(const void *row, size_t n_bytes);
 #else
 static inline void gwi_row_read(void *to, const void *row, size_t n_bytes)
 {
@@ -26,6 +28,18 @@ static inline void gwi_row_read(void *to, const void *row, size_t n_bytes)
 static inline void gwi_row_write(void *row, const void *from, size_t n_bytes)
 {
     memcpy(row, from, n_bytes);
+}
+
+static inline void gwi_row_clear(void *row, size_t n_bytes)
+{
+    memset(row, 0, n_bytes);
+}
+
+static inline int gwi_row_is_zero(const void *row, size_t n_bytes)
+{
+    const unsigned char *bytes = row;
+
+    return bytes[0] == 0 && memcmp(bytes, bytes + 1, n_bytes - 1) == 0;
 }
 #endif
 

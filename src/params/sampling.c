@@ -263,10 +263,8 @@ int gw_params_enable_sampling(gw_params *params, const gw_sampling_options *opt)
 {
     struct card card = {0};
     gw_comm *comm;
-    int err = gwi_params_check_process(params);
+    int err = gwi_params_comm(params, &comm);
 
-    if (err == 0)
-        err = gw_comm_world(params->world, &comm);
     if (err < 0)
         return err;
     gwi_sampling *sampling = calloc(1, sizeof *sampling);

@@ -488,10 +488,8 @@ int gw_params_save(gw_params *params, const char *dir, const char *meta)
 {
     gw_worker *clerk = NULL;
     gw_comm *comm;
-    int err = gwi_params_check_process(params);
+    int err = gwi_params_comm(params, &comm);
 
-    if (err == 0)
-        err = gw_comm_world(params->world, &comm);
     if (err < 0)
         return err;
     meta = meta == NULL ? "{}" : meta;

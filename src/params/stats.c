@@ -103,10 +103,8 @@ int gw_params_stats_total(gw_params *params, int64_t *ret_values, int n)
     static const char counts_most[] = {STATS(STAT_MOST)};
     int64_t values[N_STATS], sums[N_STATS], most[N_STATS];
     gw_comm *comm;
-    int err = gwi_params_check_process(params);
+    int err = gwi_params_comm(params, &comm);
 
-    if (err == 0)
-        err = gw_comm_world(params->world, &comm);
     if (err < 0)
         return err;
     gather(params, values);

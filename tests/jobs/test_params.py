@@ -41,8 +41,8 @@ if me.rank != 1:
     assert kv.closed
 """), 3, GODWIT_NODE_SIZE=node_size)
     assert done.returncode == 0, done.stderr
-    # who looks late sees that rank 0 is gone as well, because of rank 1
-    lost = re.findall(r"lost: (?:rank 0 and )?rank 1 ha", done.stdout)
+    # who looks late sees that another one is gone as well, because of rank 1
+    lost = re.findall(r"lost: (?:rank 0 and )?rank 1 (?:and rank 2 )?ha", done.stdout)
     assert len(lost) == 4, done.stdout
 
 

@@ -6,6 +6,7 @@ their own.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -13,6 +14,9 @@ import textwrap
 import pytest
 
 LIMIT_SECONDS = 60
+
+# Who is started in the background has Ctrl-C ignored, and so would be the programs that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Program:
