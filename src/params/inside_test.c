@@ -149,6 +149,7 @@ static void look_at_two_nodes(const struct processes *all, int rank)
     REQUIRE(gw_worker_barrier(worker) == 0);
     /* What is counted begins anew, what is there does not. */
     REQUIRE(gw_worker_end_setup(worker) == 0);
+    REQUIRE(gw_worker_barrier(worker) == 0); /* the other one has begun anew too */
     seen = (struct seen){.job = all->job};
     REQUIRE(gw_jobs_look(see, &seen) >= 1);
     REQUIRE(seen.keys[0] == N_KEYS && seen.moves[0] == 0 && seen.accesses[rank] == 0);
