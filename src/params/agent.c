@@ -386,50 +386,48 @@ int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts,
     return gwi_agent_check(agent->params);
 }
 
-int gwi_agent_note(gwi_agent *agent, int seat, gwi_order *order)
+/* With the lock: what was dropped before comes first. */
+static int take_order_now(gwi_agent *agent, int seat, gwi_order *order)
 {
-    gwi_fabric *f = agent->params->world->fabric;
-    int wake = 0, any;
+    int any, err = atomic_load_explicit(&agent->err, memory_order_relaxed);
 
-    if (pthread_mutex_trylock(&agent->lock) != 0)
-        return 0;
-    int err = atomic_load_explicit(&agent->err, memory_order_relaxed);
-    if (err == 0)
-        err = take_orders(agent, &any);
+    if (err < 0)
+        return err;
+    err = take_orders(agent, &any);
     if (err >= 0) {
         look_at_seat(agent, seat);
         err = take_order(agent, seat, order);
-        int64_t watches = gwi_node_watches(agent->node);
-        /* It looks by itself, unless it had nothing to look for, or it is time now. */
-        wake = atomic_exchange_explicit(&agent->watches, watches, memory_order_relaxed) == 0 ||
-               gwi_node_next_ns(agent->node) == 0;
-        if (err < 0)
-            fail(agent, err);
     }
-    pthread_mutex_unlock(&agent->lock);
-    if (wake)
-        f->ops->nudge(f, f->place.rank, agent->params->lane);
-    err = gwi_agent_check(agent->params);
-    return err < 0 ? err : 1;
+    if (err < 0)
+        fail(agent, err);
+    return err;
 }
 
 int gwi_agent_order(gwi_agent *agent, int seat, gwi_order *order)
 {
     gwi_attend(&agent->attendance);
     pthread_mutex_lock(&agent->lock);
-    int any, err = atomic_load_explicit(&agent->err, memory_order_relaxed);
-    if (err == 0) {
-        err = take_orders(agent, &any); /* some may have been dropped before */
-        look_at_seat(agent, seat);
-        err = err < 0 ? err : take_order(agent, seat, order);
-        if (err < 0)
-            fail(agent, err);
-        else
-            take_turn(agent);
-    }
+    if (take_order_now(agent, seat, order) >= 0)
+        take_turn(agent);
     pthread_mutex_unlock(&agent->lock);
     stop_attending(agent);
     return gwi_agent_check(agent->params);
+}
+
+int gwi_agent_note(gwi_agent *agent, int seat, gwi_order *order)
+{
+    gwi_fabric *f = agent->params->world->fabric;
+
+    if (pthread_mutex_trylock(&agent->lock) != 0)
+        return 0;
+    take_order_now(agent, seat, order);
+    int64_t now = gwi_node_watches(agent->node);
+    int64_t before = atomic_exchange_explicit(&agent->watches, now, memory_order_relaxed);
+    pthread_mutex_unlock(&agent->lock);
+    if (before == 0 || now < before) /* it sleeps for longer than it may from now on */
+        f->ops->nudge(f, f->place.rank, agent->params->lane);
+    int err = gwi_agent_check(agent->params);
+    return err < 0 ? err : 1;
 }
 
 void gwi_agent_forget(gwi_agent *agent, _Atomic uint32_t *done, int for_good)

@@ -17,8 +17,8 @@ static void ask_for(gwi_node *node, gwi_item *item)
     gwi_request(node, &note, NULL, 0);
 }
 
-/* Of a key that is here nothing else is to be done: as long as it has holders it stays if it is
- * not wanted, too, or has been asked to move. */
+/* Of a key that is here nothing else is to be done.  If it has holders, the owner keeps it for them
+ * anyway, or has asked the home to let one have it, which is not taken back. */
 void gwi_want(gwi_node *node, int64_t key)
 {
     uint64_t *wants = gwi_hash_enter(&node->wants, (uint64_t)key);

@@ -322,6 +322,20 @@ static int withdraw(struct posted *p, int err)
     return err;
 }
 
+/* Give an order to the agent of our own process.  An intent for later it only takes note of.
+ * Returns 1, or 0: it is busy, and the order is to be dropped as others' are. */
+static int hand(gw_worker *worker, gwi_order *order)
+{
+    const gw_params *params = worker->params;
+    int seat = (int)(worker->seat - params->seats);
+
+    if (order->kind == GWI_ORDER_INTENT &&
+        order->start > atomic_load_explicit(&worker->seat->clock, memory_order_relaxed))
+        return gwi_agent_note(params->agent, seat, order);
+    int err = gwi_agent_order(params->agent, seat, order);
+    return err < 0 ? err : 1;
+}
+
 /* Give an order to the agent of a channel.  From here on it is among ours. */
 static int post(gw_worker *worker, struct posted *p, int channel)
 {
@@ -331,17 +345,11 @@ static int post(gw_worker *worker, struct posted *p, int channel)
 
     append(worker->remote, p);
     int err = make_busy(worker->remote, p);
-    int ours = agent_rank(params, channel) == f->place.rank && p->parts == NULL, taken = 0;
-    int seat = (int)(worker->seat - params->seats);
-    int can_wait = p->kind == GWI_ORDER_INTENT &&
-                   p->order->start >
-                       atomic_load_explicit(&worker->seat->clock, memory_order_relaxed);
-    if (err == 0 && ours && !can_wait)
-        return gwi_agent_order(params->agent, seat, p->order);
-    if (err == 0 && ours)
-        err = taken = gwi_agent_note(params->agent, seat, p->order);
-    if (taken != 0)
-        return taken < 0 ? taken : 0;
+    if (err == 0 && agent_rank(params, channel) == f->place.rank && p->parts == NULL) {
+        int taken = hand(worker, p->order);
+        if (taken != 0)
+            return taken < 0 ? taken : 0;
+    }
     if (err == 0)
         err = wait_until(worker, is_dropped, &parcel, end_of(p->kind));
     if (err < 0)
