@@ -36,7 +36,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shared"))
 
 from machine import processor, progress, run_main, run_program  # noqa: E402
-from table import Table, conclude, short  # noqa: E402
+from table import Table, add_usual_arguments, check_usual_arguments, conclude, draw_nothing, short  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 GODWIT = ROOT / "build/bench/bench/checkpoint"
@@ -109,25 +109,14 @@ def print_about(about: dict[str, Any]) -> None:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Checkpoints beside plainly writing and reading as many bytes.")
-    parser.add_argument("--godwit", type=Path, default=GODWIT, metavar="PROGRAM", help="checkpoint as meson built it")
+    add_usual_arguments(parser, "checkpoint", GODWIT, 9)
     parser.add_argument("--dir", type=Path, default=ROOT / "build", help="on the disk to measure (build)")
     parser.add_argument("--keys", type=int, default=2_000_000, help="how many (2,000,000: 0.53 GB)")
-    parser.add_argument("--rounds", type=int, default=9, help="how often everything is measured (9)")
     parser.add_argument("--quick", action="store_true", help="three rounds with 400,000 keys: a look, not a result")
-    parser.add_argument("--strict", action="store_true", help="exit code 1 if a target is missed")
-    parser.add_argument("--json", type=Path, metavar="FILE", default=ROOT / "build/bench-checkpoint.json",
-                        help="where every figure of every round goes (build/bench-checkpoint.json)")
-    parser.add_argument("--from", type=Path, metavar="FILE", dest="earlier",
-                        help="measure nothing: show an earlier run's --json again")
-    parser.set_defaults(plot=None)
     arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error("--rounds: at least 1")
     if arguments.quick:
         arguments.rounds, arguments.keys = 3, 400_000
-    arguments.godwit = arguments.godwit.resolve()
-    if not arguments.earlier and not arguments.godwit.exists():
-        parser.error(f"there is no {arguments.godwit}; configure with -Dbench=true")
+    check_usual_arguments(parser, arguments)
     return arguments
 
 
@@ -135,7 +124,7 @@ def main() -> int:
     arguments = parse_arguments()
     run = json.loads(arguments.earlier.read_text()) if arguments.earlier else measure(arguments)
     print_about(run["about"])
-    return conclude(run, [make_table(run)], arguments, lambda run, picture, figures: print(f"\nfigures: {figures}"))
+    return conclude(run, [make_table(run)], arguments, draw_nothing)
 
 
 if __name__ == "__main__":

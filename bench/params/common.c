@@ -2,11 +2,13 @@
 #include "common.h"
 #include "draw.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #define SLICE_NS 1e8
@@ -88,6 +90,22 @@ void open_params(bench *b, const char *job)
     check(gw_world_join(&world, &b->world));
     check(gw_params_open(b->world, &opt, &b->params));
     check(gw_params_worker(b->params, &b->worker));
+}
+
+int wait_for(const pid_t *children)
+{
+    int failed = 0, status;
+
+    for (int i = 0; i < N_WORKERS; i++) {
+        pid_t child = wait(&status);
+        if (child < 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+            continue;
+        failed = 1;
+        for (int rank = 0; rank < N_WORKERS; rank++)
+            if (children[rank] != child)
+                kill(children[rank], SIGKILL);
+    }
+    return failed;
 }
 
 void meet(bench *b)

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define LENGTH 64
 #define N_KEYS 1000000
@@ -70,7 +71,11 @@ double now_ns(void);       /* the same in both processes */
 void sleep_ms(double ms);
 int64_t below(bench *b, int64_t limit); /* a random number */
 
-common *map_common(void);                    /* before the processes are forked */
+common *map_common(void); /* before the processes are forked */
+/* Wait for both; when one fails the other is ended, since it would wait for it.  Returns whether
+ * one failed. */
+int wait_for(const pid_t *children);
+
 void open_params(bench *b, const char *job); /* join, open, and the process's worker */
 
 /* Wait for the other process, asleep and outside the library: its worker serves nobody meanwhile,

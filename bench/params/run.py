@@ -46,7 +46,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shared"))
 
 import report  # noqa: E402
 from machine import busy_s, own_s, processor, progress, run_main, run_program, two_cores  # noqa: E402
-from table import conclude  # noqa: E402
+from table import add_usual_arguments, check_usual_arguments, conclude, draw_nothing  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 GODWIT = ROOT / "build/bench/bench/params"
@@ -89,29 +89,14 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Parameters on two nodes beside parameters on one.")
-    parser.add_argument("--godwit", type=Path, default=GODWIT, metavar="PROGRAM", help="params as meson built it")
-    parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured (3)")
+    add_usual_arguments(parser, "params", GODWIT, 3)
     parser.add_argument("--quick", action="store_true", help="one round of short runs: a look, not a result")
     parser.add_argument("--only", nargs="+", choices=tuple(PARTS), help="these parts only")
-    parser.add_argument("--strict", action="store_true", help="exit code 1 if a target is missed")
-    parser.add_argument("--json", type=Path, metavar="FILE", default=ROOT / "build/bench-params.json",
-                        help="where every figure of every round goes (build/bench-params.json)")
-    parser.add_argument("--from", type=Path, metavar="FILE", dest="earlier",
-                        help="measure nothing: show an earlier run's --json again")
-    parser.set_defaults(plot=None)
     arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error("--rounds: at least 1")
     if arguments.quick:
         arguments.rounds = 1
-    arguments.godwit = arguments.godwit.resolve()
-    if not arguments.earlier and not arguments.godwit.exists():
-        parser.error(f"there is no {arguments.godwit}; configure with -Dbench=true")
+    check_usual_arguments(parser, arguments)
     return arguments
-
-
-def draw_nothing(run: dict[str, Any], picture: Path | None, figures: Path) -> None:
-    print(f"\nfigures: {figures}")
 
 
 def main() -> int:

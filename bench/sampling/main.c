@@ -24,7 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define BATCH 512
@@ -222,23 +221,6 @@ static void run_process(bench *b, struct wish wish, const char *job)
     check(gw_worker_close(b->worker));
     check(gw_params_close(b->params));
     gw_world_close(b->world);
-}
-
-/* Wait for both; when one fails the other is ended, since it would wait for it. */
-static int wait_for(const pid_t *children)
-{
-    int failed = 0, status;
-
-    for (int i = 0; i < N_WORKERS; i++) {
-        pid_t child = wait(&status);
-        if (child < 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
-            continue;
-        failed = 1;
-        for (int rank = 0; rank < N_WORKERS; rank++)
-            if (children[rank] != child)
-                kill(children[rank], SIGKILL);
-    }
-    return failed;
 }
 
 static int find(const char *const *names, int n, const char *name)

@@ -39,7 +39,7 @@ sys.path[:0] = [str(HERE.parent / "shared"), str(HERE.parent / "params")]
 
 from machine import busy_s, own_s, processor, progress, run_main, run_program, two_cores  # noqa: E402
 from report import Part, Spread, at_least, print_about, ratio  # noqa: E402
-from table import Table, conclude  # noqa: E402
+from table import Table, add_usual_arguments, check_usual_arguments, conclude, draw_nothing  # noqa: E402
 
 ROOT = HERE.parent.parent
 GODWIT = ROOT / "build/bench/bench/sampling"
@@ -111,28 +111,13 @@ def make_table(run: dict[str, Any]) -> Table:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Samples beside plain pulls of the same keys.")
-    parser.add_argument("--godwit", type=Path, default=GODWIT, metavar="PROGRAM", help="sampling as meson built it")
-    parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured (3)")
+    add_usual_arguments(parser, "sampling", GODWIT, 3)
     parser.add_argument("--quick", action="store_true", help="one round of short runs: a look, not a result")
-    parser.add_argument("--strict", action="store_true", help="exit code 1 if a target is missed")
-    parser.add_argument("--json", type=Path, metavar="FILE", default=ROOT / "build/bench-sampling.json",
-                        help="where every figure of every round goes (build/bench-sampling.json)")
-    parser.add_argument("--from", type=Path, metavar="FILE", dest="earlier",
-                        help="measure nothing: show an earlier run's --json again")
-    parser.set_defaults(plot=None)
     arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error("--rounds: at least 1")
     if arguments.quick:
         arguments.rounds = 1
-    arguments.godwit = arguments.godwit.resolve()
-    if not arguments.earlier and not arguments.godwit.exists():
-        parser.error(f"there is no {arguments.godwit}; configure with -Dbench=true")
+    check_usual_arguments(parser, arguments)
     return arguments
-
-
-def draw_nothing(run: dict[str, Any], picture: Path | None, figures: Path) -> None:
-    print(f"\nfigures: {figures}")
 
 
 def main() -> int:

@@ -61,3 +61,28 @@ def conclude(run: dict[str, Any], tables: Sequence[Table], arguments: argparse.N
     draw(run, arguments.plot, arguments.earlier or kept)
     print(f"\n{passed} of {judged} targets met")
     return 1 if arguments.strict and passed < judged else 0
+
+
+def add_usual_arguments(parser: argparse.ArgumentParser, name: str, program: Path, rounds: int) -> None:
+    """Those of a run.py that starts `program`, which meson built, and draws no picture."""
+    parser.add_argument("--godwit", type=Path, default=program, metavar="PROGRAM", help=f"{name} as meson built it")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"how often everything is measured ({rounds})")
+    parser.add_argument("--strict", action="store_true", help="exit code 1 if a target is missed")
+    kept = Path(f"build/bench-{name}.json")
+    parser.add_argument("--json", type=Path, metavar="FILE", default=program.parents[3] / kept,
+                        help=f"where every figure of every round goes ({kept})")
+    parser.add_argument("--from", type=Path, metavar="FILE", dest="earlier",
+                        help="measure nothing: show an earlier run's --json again")
+    parser.set_defaults(plot=None)
+
+
+def check_usual_arguments(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    if arguments.rounds < 1:
+        parser.error("--rounds: at least 1")
+    arguments.godwit = arguments.godwit.resolve()
+    if not arguments.earlier and not arguments.godwit.exists():
+        parser.error(f"there is no {arguments.godwit}; configure with -Dbench=true")
+
+
+def draw_nothing(run: dict[str, Any], picture: Path | None, figures: Path) -> None:
+    print(f"\nfigures: {figures}")
