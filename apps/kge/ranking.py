@@ -23,8 +23,8 @@ class Quality:
     hits3: float
     hits10: float
 
-    def __str__(self) -> str:
-        return f"MRR {self.mrr:.3f}   Hits@1 {self.hits1:.3f}   Hits@3 {self.hits3:.3f}   Hits@10 {self.hits10:.3f}"
+    def texts(self) -> list[str]:
+        return [f"{value:.3f}" for value in (self.mrr, self.hits1, self.hits3, self.hits10)]
 
 
 class Known:

@@ -22,13 +22,13 @@ class Batch:
     negatives: Any = None  # a prepared sample of entities
 
 
-def train_epoch(job, epoch: int) -> Iterator[float]:
-    """One pass over this rank's share of the triples; gives each batch's loss."""
+def train_epoch(job, epoch: int) -> Iterator[tuple[float, int]]:
+    """One pass over this rank's share of the triples; gives each batch's loss and size."""
     for batch in announced(job, epoch):
         loss = loss_of(job, batch)
         loss.backward()                                  # gradients become changes of the rows, and are pushed
         job.worker.advance_clock()
-        yield loss.item()
+        yield loss.item(), len(batch.heads)
 
 
 def loss_of(job, batch: Batch) -> Tensor:

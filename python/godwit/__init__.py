@@ -17,7 +17,8 @@ Parameters are keyed vectors that all processes read and change:
     kv = godwit.Parameters(num_keys=1000, lengths=64)
     worker = kv.worker()
 
-godwit.nn and godwit.optim have embeddings on top of them.
+godwit.nn and godwit.optim have embeddings on top of them; godwit.training has what
+programs that train share: epochs, checkpoints, progress.
 
 The names of godwit.comm (COMM_WORLD, JoinDummies, MPI_SUM...) are here too; they
 need PyTorch, which is imported when one of them is first used.
@@ -84,9 +85,11 @@ if TYPE_CHECKING:
     from . import memory as memory
     from . import nn as nn
     from . import optim as optim
+    from . import show as show
+    from . import training as training
     from .comm import *  # noqa: F403
 
-_MODULES = frozenset(("backend", "comm", "memory", "nn", "optim"))  # imported when they are first used
+_MODULES = frozenset(("backend", "comm", "memory", "nn", "optim", "show", "training"))  # imported when they are first used
 _NAMES_OF_COMM = frozenset((
     "ANY_SOURCE", "ANY_TAG", "COMM_WORLD", "Communicator", "JoinDummies", "JoinDummiesHandle", "MPI_BAND", "MPI_BOR",
     "MPI_BXOR", "MPI_Communicator", "MPI_LAND", "MPI_LOR", "MPI_LXOR", "MPI_MAX", "MPI_MAXLOC", "MPI_MIN", "MPI_MINLOC",

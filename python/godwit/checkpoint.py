@@ -8,6 +8,7 @@ import sys
 from typing import Any, Optional, Sequence
 
 from . import _native
+from .show import lines
 
 MOST_LENGTHS = 12  # lines, of different lengths of vectors
 
@@ -23,13 +24,6 @@ def _size(n_bytes: int) -> str:
 
 def _many(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
-
-
-def _lines(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
-    """Rows as lines of columns that line up, those that are said to be `right` at their right ends."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(right))]
-    return ["  ".join(cell.rjust(width) if side else cell.ljust(width)
-                      for cell, width, side in zip(row, widths, right)).rstrip() for row in rows]
 
 
 def _about(where: str, what: dict[str, Any]) -> list[tuple[str, str]]:
@@ -63,16 +57,16 @@ def page(where: str, what: dict[str, Any], problems: Optional[Sequence[Optional[
     states = ["not checked"] * len(what["parts"]) if problems is None else [_state(problem) for problem in problems]
     rows = [(part["file"], str(part["rank"]), str(part["node"]), f"{part['keys']:,}", f"{part['bytes']:,}", part["crc32c"], state)
             for part, state in zip(what["parts"], states)]
-    lines = _lines(_about(where, what), (False, False))
-    lines += ["", *_lines([head, *rows], (False, True, True, True, True, False, False)), ""]
+    text = lines(_about(where, what), (False, False))
+    text += ["", *lines([head, *rows], (False, True, True, True, True, False, False)), ""]
     wrong = [problem for problem in problems or () if problem is not None]
     if problems is None:
-        lines.append("The parts were not read.")
+        text.append("The parts were not read.")
     elif wrong:
-        lines += [*wrong, "", f"It cannot be loaded: {len(wrong)} of {_many(len(rows), 'part')} {'is' if len(wrong) == 1 else 'are'} not as saved."]
+        text += [*wrong, "", f"It cannot be loaded: {len(wrong)} of {_many(len(rows), 'part')} {'is' if len(wrong) == 1 else 'are'} not as saved."]
     else:
-        lines.append("All parts are as they were saved." if len(rows) != 1 else "Its part is as it was saved.")
-    return lines
+        text.append("All parts are as they were saved." if len(rows) != 1 else "Its part is as it was saved.")
+    return text
 
 
 def show(directory: str, check: bool = True) -> int:

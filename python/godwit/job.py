@@ -86,6 +86,11 @@ def _joined() -> World:
     return _world  # a world that was left, or is a parent's, says so itself
 
 
+def joined() -> bool:
+    """Whether this process is in a job."""
+    return _world is not None and not _world.closed and not _world.forked
+
+
 def world() -> World:
     """The world that init() joined, with rank, size, node, nodes, local_rank,
     local_size, fabric and reason."""

@@ -69,6 +69,36 @@ def test_rows_change_as_torch_optim_changes_them(name, make):
     assert torch.allclose(embedding.read(torch.arange(N)), torch.stack(rows), rtol=0, atol=1e-12)
 
 
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("this pass fails")
+
+
+def test_a_pass_that_failed_does_not_spoil_the_next(make):
+    embedding = make(godwit.optim.SGD(lr=1.0))
+    embedding.reset(seed=3)
+    before = embedding.read(torch.arange(N))
+    fails = Fails.apply(embedding(torch.tensor([2])))
+    with pytest.raises(RuntimeError, match="this pass fails"):
+        (fails + embedding(torch.tensor([1]))).sum().backward()  # what was made last comes first: row 1, then the failure
+    assert torch.equal(embedding.read(torch.arange(N)), before)
+    embedding(torch.tensor([4])).sum().backward()
+    after = embedding.read(torch.arange(N))
+    assert (after - before).ne(0).any(1).nonzero().flatten().tolist() == [4]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.complex64])
+def test_ids_that_are_no_integers_are_refused(make, dtype):
+    embedding = make(godwit.optim.SGD(lr=1.0))
+    with pytest.raises(TypeError, match=f"ids: they are {dtype}"):
+        embedding(torch.ones(2, dtype=dtype))
+
+
 def test_what_is_looked_up_several_times_in_a_pass_is_stepped_once(make):
     optimizer = godwit.optim.Adagrad(lr=1.0)
     once, often = make(optimizer), make(optimizer)

@@ -32,10 +32,15 @@ class _Pass:
     def __init__(self, worker: Worker, optimizer: Optimizer) -> None:
         self.worker, self.optimizer = worker, optimizer
         self.parts: list[tuple[Tensor, Tensor, Tensor]] = []  # keys, each once; their rows as pulled; gradients
+        self._end: Optional[weakref.ref[_EndOfPass]] = None
 
     def add(self, keys: Tensor, rows: Tensor, gradient: Tensor) -> None:
-        if not self.parts:  # the engine calls it when all of this pass is done
-            torch.autograd.Variable._execution_engine.queue_callback(self.push)
+        if self._end is None or self._end() is None:  # the first of a pass
+            # The engine holds what it is to call when the pass is done, and lets go of it then, or when the pass fails.
+            end = _EndOfPass(self)
+            self._end = weakref.ref(end)
+            self.parts.clear()  # of a pass that failed
+            torch.autograd.Variable._execution_engine.queue_callback(end)
         self.parts.append((keys, rows, gradient))
 
     def push(self) -> None:
@@ -58,6 +63,14 @@ class _Pass:
                 rows, gradient = (torch.cat([part[i] for part in parts]) for i in (1, 2))
         with torch.no_grad():
             self.worker.push(keys, self.optimizer.changes(rows, gradient), True)
+
+
+class _EndOfPass:
+    def __init__(self, a_pass: _Pass) -> None:
+        self.a_pass = a_pass
+
+    def __call__(self) -> None:
+        self.a_pass.push()
 
 
 class _LookUp(torch.autograd.Function):
@@ -180,6 +193,8 @@ class Embedding(torch.nn.Module):
         """The keys of `ids`, each once, and which of them each entry is; None: they were all different."""
         flat = ids.reshape(-1)
         if flat.dtype != torch.int64:
+            if flat.dtype == torch.bool or flat.is_floating_point() or flat.is_complex():
+                raise TypeError(f"ids: they are {flat.dtype}, and must be integers, as torch.int64")
             flat = flat.long()
         once, which = torch.unique(flat, return_inverse=True)
         if len(once) > 0 and not (0 <= once[0] and once[-1] < self.num_embeddings):
