@@ -32,8 +32,8 @@ help: ## show this list
 	@echo "Parts and options:"
 	@echo "  make test STAGES=\"unit asan\"   make bench BENCH=\"fabric -- --quick\"   make install PREFIX=/opt/godwit"
 
-demo: build ## install what is missing, build, and let 4 processes talk to each other
-	@$(bin)/godwit run -n 4 apps/roundtrip.py
+demo: build ## install what is missing, build, and let 4 processes learn a knowledge graph
+	@$(bin)/godwit run -n 4 --node-size 2 apps/kge --config apps/kge/configs/demo.json --output build/demo
 
 build: ## make .venv/bin/python and .venv/bin/godwit, with both MPIs where they can be had
 	@tools/setup.sh build

@@ -97,7 +97,7 @@ def curves(panels: Sequence[Curve], title: str, path: Union[str, Path], xlabel: 
         print("no picture: matplotlib is not installed (pip install matplotlib)", flush=True)
         return
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     figure, axes = pyplot.subplots(1, len(panels), figsize=(3.7 * len(panels), 3.2), constrained_layout=True, squeeze=False)
     for axis, panel, color in zip(axes[0], panels, _COLORS * len(panels)):
@@ -107,6 +107,7 @@ def curves(panels: Sequence[Curve], title: str, path: Union[str, Path], xlabel: 
         axis.set_title(panel.title, fontsize=10, loc="left")
         axis.set_xlabel(xlabel, fontsize=9)
         axis.tick_params(labelsize=8)
+        axis.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         axis.grid(True, linewidth=0.4, alpha=0.5)
         axis.spines[["top", "right"]].set_visible(False)
         if panel.limits is not None:

@@ -211,7 +211,8 @@ def kv_sampling(embedding):
 
 def test_the_examples_in_docstrings_hold():
     import godwit.nn.embedding
+    import godwit.show
 
-    for module in (godwit.nn.embedding, godwit.optim):
+    for module in (godwit.nn.embedding, godwit.optim, godwit.show):
         names = {"godwit": godwit, "torch": torch, **vars(module)}
         assert doctest.testmod(module, extraglobs=names, optionflags=doctest.ELLIPSIS).failed == 0
