@@ -52,7 +52,10 @@ class Optimizer:
         rows[:, dim:] = 0
 
     def changes(self, rows: Tensor, gradient: Tensor) -> Tensor:
-        """What is to be added to `rows` [n, length(dim)], given the gradient [n, dim] of their weights."""
+        """What is to be added to `rows` [n, length(dim)], given the gradient [n, dim] of their weights.
+
+        Both may be overwritten, and what is returned may be in their memory.
+        """
         raise NotImplementedError
 
     def _decayed(self, weights: Tensor, gradient: Tensor) -> Tensor:
@@ -90,11 +93,12 @@ class Adagrad(Optimizer):
 
     def changes(self, rows: Tensor, gradient: Tensor) -> Tensor:
         dim = gradient.shape[1]
-        gradient = self._decayed(rows[:, :dim], gradient)
-        out = torch.empty_like(rows)
-        square = torch.mul(gradient, gradient, out=out[:, dim:])
-        torch.div(gradient, (rows[:, dim:] + square).sqrt_().add_(self.eps), out=out[:, :dim]).mul_(-self.lr)
-        return out
+        weights, sums = rows[:, :dim], rows[:, dim:]
+        gradient = self._decayed(weights, gradient)
+        torch.addcmul(sums, gradient, gradient, out=weights)
+        torch.div(gradient, weights.sqrt_().add_(self.eps), out=weights).mul_(-self.lr)
+        torch.mul(gradient, gradient, out=sums)
+        return rows
 
 
 class Adam(Optimizer):

@@ -5,7 +5,7 @@ static const gwi_part *const parts[] = {
     &gwi_errors_part, /* first: the others raise these */
     &gwi_intake_part,     &gwi_world_part,  &gwi_comm_part,    &gwi_params_part,
     &gwi_worker_part,     &gwi_launch_part, &gwi_jobs_part,    &gwi_probe_part,
-    &gwi_checkpoint_part, &gwi_memory_part, &gwi_backend_part,
+    &gwi_checkpoint_part, &gwi_memory_part, &gwi_backend_part, &gwi_rows_part,
 };
 #define N_PARTS (sizeof parts / sizeof parts[0])
 

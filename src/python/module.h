@@ -43,6 +43,7 @@ extern const gwi_part gwi_memory_part;
 extern const gwi_part gwi_params_part;
 extern const gwi_part gwi_checkpoint_part;
 extern const gwi_part gwi_worker_part;
+extern const gwi_part gwi_rows_part;
 extern const gwi_part gwi_launch_part;
 extern const gwi_part gwi_jobs_part;
 extern const gwi_part gwi_probe_part;

@@ -92,6 +92,35 @@ def test_a_pass_that_failed_does_not_spoil_the_next(make):
     assert (after - before).ne(0).any(1).nonzero().flatten().tolist() == [4]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_are_added_up_as_index_add_does(dtype):
+    chance = torch.Generator().manual_seed(7)
+    parts, expected, first = [], torch.zeros(40, 5, dtype=torch.float64), {}
+    for n in (30, 1, 25, 0):
+        ids = torch.randint(40, (n,), generator=chance)
+        keys, which = torch.empty_like(ids), torch.empty_like(ids)
+        n_keys = godwit._native.rows_once(ids, 100, 40, keys, which)
+        assert keys[:n_keys].tolist() == list(dict.fromkeys((ids + 100).tolist()))  # in order of first use
+        assert torch.equal(keys[which] - 100, ids)
+        rows, gradient = torch.randn(n_keys, 7, dtype=dtype, generator=chance), torch.randn(n, 5, dtype=dtype, generator=chance)
+        expected.index_add_(0, ids, gradient.double())
+        for key, row in zip(keys[:n_keys].tolist(), rows):
+            first.setdefault(key, row)
+        parts.append((keys[:n_keys], which, rows, gradient))
+    most = sum(len(part[0]) for part in parts)
+    keys, rows, sums = torch.empty(most, dtype=torch.int64), torch.empty(most, 7, dtype=dtype), torch.empty(most, 5, dtype=dtype)
+    n = godwit._native.rows_add_up(parts, keys, rows, sums)
+    assert keys[:n].tolist() == list(first)
+    assert torch.equal(rows[:n], torch.stack(list(first.values())))
+    assert torch.allclose(sums[:n].double(), expected[keys[:n] - 100], rtol=0, atol=1e-5)
+    with pytest.raises(godwit.InvalidValue, match="too few"):
+        godwit._native.rows_add_up(parts, keys[:3], rows[:3], sums[:3])
+    with pytest.raises(godwit.OutOfRange, match="which: 9, of 2 rows"):
+        godwit._native.rows_add_up([(keys[:2], torch.tensor([9]), rows[:2], sums[:1])], keys, rows, sums)
+    with pytest.raises(godwit.InvalidValue, match="do not go with 2 keys"):
+        godwit._native.rows_add_up([(keys[:2], None, rows[:3], sums[:2])], keys, rows, sums)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.complex64])
 def test_ids_that_are_no_integers_are_refused(make, dtype):
     embedding = make(godwit.optim.SGD(lr=1.0))

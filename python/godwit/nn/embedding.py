@@ -13,12 +13,13 @@ next step.  Rows of several workers' batches may be the same: their changes add 
 from __future__ import annotations
 
 import weakref
+from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 import torch
 from torch import Tensor
 
-from .. import Parameters, Worker
+from .. import Parameters, Worker, _native
 from ..optim import Optimizer
 
 __all__ = ["Embedding"]
@@ -26,43 +27,61 @@ __all__ = ["Embedding"]
 _BLOCK = 1024  # rows that are given their first values together, from one seed
 
 
+# Keys, each once; which of them each row of the gradient is about, None: one after the other; rows as pulled; gradient.
+_Part = tuple[Tensor, Optional[Tensor], Tensor, Tensor]
+
+
+@dataclass
+class _Room:
+    """What a pass adds up in.  `pushed` is the push that may still read it."""
+
+    keys: Tensor
+    rows: Tensor
+    sums: Tensor
+    pushed: int = -1
+
+
 class _Pass:
     """The gradients of a backward pass, until it is over.  Of one worker and one optimizer."""
 
     def __init__(self, worker: Worker, optimizer: Optimizer) -> None:
         self.worker, self.optimizer = worker, optimizer
-        self.parts: list[tuple[Tensor, Tensor, Tensor]] = []  # keys, each once; their rows as pulled; gradients
+        self.parts: list[_Part] = []
+        self._rooms: dict[tuple[int, int, torch.dtype], _Room] = {}
         self._end: Optional[weakref.ref[_EndOfPass]] = None
 
-    def add(self, keys: Tensor, rows: Tensor, gradient: Tensor) -> None:
+    def add(self, part: _Part) -> None:
         if self._end is None or self._end() is None:  # the first of a pass
             # The engine holds what it is to call when the pass is done, and lets go of it then, or when the pass fails.
             end = _EndOfPass(self)
             self._end = weakref.ref(end)
             self.parts.clear()  # of a pass that failed
             torch.autograd.Variable._execution_engine.queue_callback(end)
-        self.parts.append((keys, rows, gradient))
+        self.parts.append(part)
 
     def push(self) -> None:
         parts, self.parts = self.parts, []
-        for dim in {gradient.shape[1] for _, _, gradient in parts}:
-            self._push([part for part in parts if part[2].shape[1] == dim])
+        for dim in {gradient.shape[1] for *_, gradient in parts}:
+            self._push([part for part in parts if part[3].shape[1] == dim])
 
-    def _push(self, parts: list[tuple[Tensor, Tensor, Tensor]]) -> None:
-        keys, rows, gradient = parts[0]
-        if len(parts) > 1:
-            all_keys = torch.cat([part[0] for part in parts])
-            keys, which = torch.unique(all_keys, return_inverse=True)
-            if len(keys) < len(all_keys):
-                gradient = gradient.new_zeros(len(keys), gradient.shape[1])
-                gradient.index_add_(0, which, torch.cat([part[2] for part in parts]))
-                first = torch.empty_like(keys).scatter_(0, which, torch.arange(len(which)))
-                rows = torch.cat([part[1] for part in parts])[first]
-            else:
-                keys = all_keys
-                rows, gradient = (torch.cat([part[i] for part in parts]) for i in (1, 2))
+    def _push(self, parts: list[_Part]) -> None:
+        _, _, rows, gradient = parts[0]
+        most = sum(len(part[0]) for part in parts)
+        room = self._room(most, rows.shape[1], gradient.shape[1], rows.dtype)
+        n = _native.rows_add_up(parts, room.keys, room.rows, room.sums)
         with torch.no_grad():
-            self.worker.push(keys, self.optimizer.changes(rows, gradient), True)
+            changes = self.optimizer.changes(room.rows[:n], room.sums[:n])
+        room.pushed = self.worker.push(room.keys[:n], changes, True)
+
+    def _room(self, n: int, length: int, dim: int, dtype: torch.dtype) -> _Room:
+        """Room for `n` rows or more, in memory that every pass uses, when the last push from there is done."""
+        room = self._rooms.get((length, dim, dtype))
+        if room is not None:
+            self.worker.wait(room.pushed)
+        if room is None or len(room.keys) < n:
+            room = self._rooms[length, dim, dtype] = _Room(
+                torch.empty(n, dtype=torch.int64), torch.empty(n, length, dtype=dtype), torch.empty(n, dim, dtype=dtype))
+        return room
 
 
 class _EndOfPass:
@@ -80,16 +99,14 @@ class _LookUp(torch.autograd.Function):
     def forward(ctx: Any, anchor: Tensor, a_pass: _Pass, keys: Tensor, rows: Tensor, which: Optional[Tensor],
                 dim: int) -> Tensor:
         ctx.a_pass, ctx.keys, ctx.rows, ctx.which = a_pass, keys, rows, which
-        weights = rows[:, :dim]
-        return weights.contiguous() if which is None else weights.index_select(0, which)
+        weights = rows.new_empty(len(rows) if which is None else len(which), dim)
+        _native.rows_spread(rows, which, weights)
+        return weights
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
-        if ctx.which is not None:
-            sums = gradient.new_zeros(len(ctx.keys), gradient.shape[1])
-            gradient = sums.index_add_(0, ctx.which, gradient)
-        ctx.a_pass.add(ctx.keys, ctx.rows, gradient)
+        ctx.a_pass.add((ctx.keys, ctx.which, ctx.rows, gradient.to(ctx.rows.dtype).contiguous()))
         return (None,) * 6
 
 
@@ -145,8 +162,8 @@ class Embedding(torch.nn.Module):
         ids = keys - self.first_key if self.first_key else keys
         if not torch.is_grad_enabled():
             return ids, rows[:, :self.embedding_dim]
-        once, which = torch.unique(keys, return_inverse=True)
-        if len(once) == n:
+        once, which = _once(keys, 0, self.params.num_keys)
+        if which is None:
             return ids, self._weights(keys, rows, None)
         first = torch.empty_like(once).scatter_(0, which, torch.arange(n))
         return ids, self._weights(once, rows[first], which)
@@ -196,13 +213,7 @@ class Embedding(torch.nn.Module):
             if flat.dtype == torch.bool or flat.is_floating_point() or flat.is_complex():
                 raise TypeError(f"ids: they are {flat.dtype}, and must be integers, as torch.int64")
             flat = flat.long()
-        once, which = torch.unique(flat, return_inverse=True)
-        if len(once) > 0 and not (0 <= once[0] and once[-1] < self.num_embeddings):
-            wrong = once[0].item() if once[0] < 0 else once[-1].item()
-            raise IndexError(f"ids: {wrong} is no row; they go from 0 to {self.num_embeddings - 1}")
-        if len(once) == len(flat):
-            once, which = flat, None
-        return (once + self.first_key if self.first_key else once.contiguous()), which
+        return _once(flat.contiguous(), self.first_key, self.num_embeddings)
 
     def _pull(self, keys: Tensor) -> Tensor:
         rows = torch.empty(len(keys), self.length, dtype=self.dtype)
@@ -214,6 +225,13 @@ class Embedding(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}, first_key={self.first_key}, optimizer={self.optimizer}"
+
+
+def _once(ids: Tensor, first_key: int, n_rows: int) -> tuple[Tensor, Optional[Tensor]]:
+    """As Embedding._keys_once."""
+    keys, which = torch.empty_like(ids), torch.empty_like(ids)
+    n = _native.rows_once(ids, first_key, n_rows, keys, which)
+    return (keys, None) if n == len(ids) else (keys[:n], which)
 
 
 _passes: weakref.WeakValueDictionary[tuple[int, int], _Pass] = weakref.WeakValueDictionary()
