@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -23,14 +24,30 @@ def result(done: subprocess.CompletedProcess[str], part: str) -> float:
     return float(re.search(rf"{part} +(\S+)", done.stdout)[1])
 
 
-def test_it_learns_and_goes_on_with_another_number_of_processes(tmp_path, leaves_nothing):
-    options = [*SMALL, "--one-vs-all", "--reciprocal", "--output", tmp_path]
-    before = result(run(BIN / "godwit", "run", "-n", "2", KGE, *options, "--epochs", "4"), "test")
-    done = run(sys.executable, KGE, *options, "--epochs", "16", "--resume", timeout=100)
-    assert "going on after epoch 4" in done.stdout
-    assert result(done, "test") > before
+def start_until(epoch: int, *words) -> subprocess.Popen[str]:
+    """A job of two processes whose line for that epoch has come."""
+    job = subprocess.Popen([str(word) for word in (BIN / "godwit", "run", "-n", "2", KGE, *SMALL, *words)],
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=job_environment())
+    for line in job.stdout:
+        if re.match(rf"\[0\] +{epoch} ", line):
+            break
+    return job
+
+
+def test_killed_in_an_epoch_it_goes_on_with_fewer_processes(tmp_path, leaves_nothing):
+    options = ["--one-vs-all", "--reciprocal", "--output", tmp_path, "--save-every", "2"]
+    job = start_until(3, *options, "--epochs", "100000")
+    rank = int(Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()[-1])
+    os.kill(rank, signal.SIGKILL)
+    said = job.communicate(timeout=60)[0]
+    assert job.returncode != 0 and "died" in said, said
+    saved = json.loads((tmp_path / "history.json").read_text())[-1]["epoch"]
+    assert saved >= 2
+    done = run(sys.executable, KGE, *SMALL, *options, "--epochs", str(saved + 12), "--resume", timeout=100)
+    assert f"going on after epoch {saved}" in done.stdout
+    assert result(done, "test") > 0.5
     history = json.loads((tmp_path / "history.json").read_text())
-    assert [epoch["epoch"] for epoch in history] == list(range(1, 17))
+    assert [epoch["epoch"] for epoch in history] == list(range(1, saved + 13))
 
 
 @pytest.mark.parametrize("more", [["--model", "rotate", "--adversarial", "1", "--negatives-by", "degree"],
@@ -44,12 +61,7 @@ def test_models_and_losses_on_nodes_of_their_own(more, tmp_path, leaves_nothing)
 
 
 def test_ctrl_c_leaves_a_checkpoint_and_no_error(tmp_path, leaves_nothing):
-    command = [BIN / "godwit", "run", "-n", "2", KGE, *SMALL, "--epochs", "100000", "--output", tmp_path]
-    job = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                           env=job_environment())
-    for line in job.stdout:
-        if re.match(r"\[0\] +2 ", line):
-            break
+    job = start_until(2, "--epochs", "100000", "--output", tmp_path)
     job.send_signal(signal.SIGINT)
     text = job.communicate(timeout=60)[0]
     assert "what is trained is in" in text and "Traceback" not in text, text
