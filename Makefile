@@ -20,7 +20,7 @@ ARGS ?=
 bin := .venv/bin
 
 .PHONY: help demo build test test-faults test-jobs test-starts test-dropin test-programs test-checkpoints test-stress test-memory \
-	test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench backends backends-remove blas-profile \
+	test-peers test-asan test-tsan test-clang sim-scale sim-campaign fuzz bench report backends backends-remove blas-profile \
 	torch-profile format install uninstall clean
 
 help: ## show this list
@@ -98,6 +98,9 @@ fuzz: ## feed made-up input to every decoder for 10 minutes (FUZZ_SECONDS=...)
 
 bench: build ## measure against Open MPI, MPICH and the machine's limits, in the same run
 	@tools/bench.sh $(BENCH)
+
+report: build ## run the benchmarks, all or BENCH="...", and put what they print into docs/benchmarks.md
+	@$(bin)/python tools/report.py $(BENCH)
 
 backends: ## install Debian's OpenBLAS (3 threadings), BLIS, ATLAS and reference BLAS side by side
 	@tools/backends.sh install
