@@ -46,7 +46,7 @@ def examples(page: str) -> list[Example]:
     return found
 
 
-PAGES = ("docs/comm.md", "docs/params.md", "docs/memory.md", "docs/inside.md", "README.md")
+PAGES = ("docs/comm.md", "docs/params.md", "docs/memory.md", "docs/inside.md", "docs/backend.md", "README.md")
 FOUND = {page: examples(page) for page in PAGES}
 ALL = list({(example.text, example.output): example for page in reversed(PAGES) for example in FOUND[page]}.values())  # what is on both pages, once
 EXAMPLES = [example for example in ALL if example.command[0] == "godwit"]

@@ -369,6 +369,25 @@ def test_any_program_and_what_it_says(built, tmp_path):
         profile([str(built / "caller")], [])
 
 
+def test_what_is_called_before_the_program_begins_costs_no_timer(built):
+    """The loader calls the C library's allocator long before there is anybody to take a tick."""
+    result = profile([str(built / "caller"), "plain", "1000"], ["libc.so"], hz=250)
+    assert not any(result.run.processes[0].lost.values()) and not result.run.processes[0].sampler_gone
+
+
+def test_programs_that_nothing_can_be_put_into_are_refused(built, tmp_path, monkeypatch):
+    source = tmp_path / "nothing.c"
+    source.write_text("int main(void) { return 0; }\n")
+    subprocess.run(["cc", "-static", source, "-o", tmp_path / "alone"], check=True)
+    with pytest.raises(godwit.Unsupported, match="alone' is linked statically"):
+        profile([str(tmp_path / "alone")], ["libc.so"])
+    subprocess.run(["cc", source, "-o", tmp_path / "trusted"], check=True)
+    (tmp_path / "trusted").chmod(0o4755)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(godwit.Unsupported, match="trusted' runs with another user's rights"):
+        profile([str(tmp_path / "trusted")], ["libc.so"])
+
+
 def test_damaged_records_are_refused(built, tmp_path):
     keep = tmp_path / "records"
     profile([str(built / "caller"), "plain", "100"], ["libcalled"], directory=str(keep))

@@ -153,6 +153,7 @@ void audit_forked(void);
 /* sample.c */
 void audit_calibrate(void); /* what counting costs */
 void audit_sampling_start(uint32_t hz);
+bool audit_is_sampling(void); /* it has started */
 int audit_timer_new(int tid);
 void audit_timer_free(int timer);
 

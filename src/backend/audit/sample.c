@@ -16,7 +16,7 @@
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 
-static uint64_t period_ns;
+static uint64_t period_ns; /* 0: not started */
 
 static void write_down(const uint64_t *frame, int n)
 {
@@ -63,6 +63,11 @@ static bool still_ours(void)
     struct sigaction now;
 
     return sigaction(SIGPROF, NULL, &now) == 0 && now.sa_sigaction == on_tick;
+}
+
+bool audit_is_sampling(void)
+{
+    return period_ns > 0;
 }
 
 int audit_timer_new(int tid)

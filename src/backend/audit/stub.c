@@ -90,6 +90,17 @@ static block *take_over(uint32_t n, uint32_t tid)
     return NULL;
 }
 
+/* Before the program begins there is nobody yet to take the ticks: its first thread gets its timer
+ * when sampling has started, even if it has counted before. */
+static void start_timer(block *b)
+{
+    if (b == NULL || b->timer >= 0 || !audit_is_sampling())
+        return;
+    b->timer = audit_timer_new((int)b->owner);
+    if (b->timer < 0)
+        atomic_fetch_add_explicit(&audit->lost_timers, 1, memory_order_relaxed);
+}
+
 static block *new_block(void)
 {
     uint32_t tid = (uint32_t)audit_tid();
@@ -111,11 +122,7 @@ static block *new_block(void)
         atomic_fetch_add_explicit(&audit->lost_threads, 1, memory_order_relaxed);
     }
     audit_unlock(&block_lock, g);
-    if (b != NULL && audit->hz > 0 && b->timer < 0) {
-        b->timer = audit_timer_new((int)tid);
-        if (b->timer < 0)
-            atomic_fetch_add_explicit(&audit->lost_timers, 1, memory_order_relaxed);
-    }
+    start_timer(b);
     return b;
 }
 
@@ -149,7 +156,7 @@ static block *my_block(void)
 void audit_thread_begin(void)
 {
     if (audit != NULL)
-        my_block();
+        start_timer(my_block());
 }
 
 /* ---- the slow way ---------------------------------------------------------------------------- */
