@@ -19,7 +19,7 @@ import torch
 from graph import ORDERS, generate, read
 from models import MODELS
 from ranking import Known, evaluate
-from train import shares, train_epoch
+from train import announced, train_epoch
 
 import godwit
 from godwit import training
@@ -84,7 +84,8 @@ def open_job(options: argparse.Namespace) -> SimpleNamespace:
     known = Known(torch.cat([graph.train, graph.valid, graph.test]), len(graph.relations))
     return SimpleNamespace(options=options, graph=graph, model=model, params=params, worker=worker, entities=entities,
                            relations=relations, known=known, samples=samples, reciprocal=options.reciprocal,
-                           everybody=torch.arange(n_entities))
+                           everybody=torch.arange(n_entities),
+                           n_batches=len(range(comm.rank, -(-len(graph.train) // options.batch), comm.size)))
 
 
 def first_values(options: argparse.Namespace):
@@ -107,8 +108,8 @@ def main() -> None:
     say(f"{job.graph}\n{options.model}, dim {options.dim}, {comm.size} process{'es' * (comm.size > 1)}")
     run = training.Training(options, job.params, job.worker, name=f"kge-{job.graph.name}", items="triples",
                             measures={"mrr": "MRR"})
-    if run.epochs(lambda epoch: train_epoch(job, epoch), len(shares(job, 0)),
-                  lambda: {"mrr": quality(job, job.graph.valid).mrr}):
+    batches = announced(job, run.first)
+    if run.epochs(lambda _: train_epoch(job, batches), job.n_batches, lambda: {"mrr": quality(job, job.graph.valid).mrr}):
         parts = {"valid": job.graph.valid, "test": job.graph.test}
         say("\n" + table(["", "MRR", "Hits@1", "Hits@3", "Hits@10"],
                          [[name, *quality(job, triples).texts()] for name, triples in parts.items()]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, Optional
 
 import torch
@@ -22,9 +23,9 @@ class Batch:
     negatives: Any = None  # a prepared sample of entities
 
 
-def train_epoch(job, epoch: int) -> Iterator[tuple[float, int]]:
+def train_epoch(job, batches: Iterator[Batch]) -> Iterator[tuple[float, int]]:
     """One pass over this rank's share of the triples; gives each batch's loss and size."""
-    for batch in announced(job, epoch):
+    for batch in islice(batches, job.n_batches):
         loss = loss_of(job, batch)
         loss.backward()                                  # gradients become changes of the rows, and are pushed
         job.worker.advance_clock()
@@ -45,11 +46,11 @@ def loss_of(job, batch: Batch) -> Tensor:
     return loss / 2
 
 
-def announced(job, epoch: int) -> Iterator[Batch]:
-    """The batches of this rank, each known and announced `ahead` batches before it comes."""
+def announced(job, first_epoch: int) -> Iterator[Batch]:
+    """The batches of this rank, each known and announced `ahead` batches before it comes, also into the next epoch."""
     waiting: deque[Batch] = deque()
     clock = job.worker.current_clock
-    for triples in shares(job, epoch):
+    for triples in chain.from_iterable(shares(job, epoch) for epoch in range(first_epoch, job.options.epochs + 1)):
         batch = Batch(*triples.unbind(1))
         if job.options.ahead > 0:
             job.entities.intent(torch.cat([batch.heads, batch.tails]), clock)

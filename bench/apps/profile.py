@@ -72,7 +72,7 @@ def main() -> None:
     from importlib.machinery import SourceFileLoader
 
     kge = SourceFileLoader("kge", str(ROOT / "apps" / "kge" / "__main__.py")).load_module()
-    from train import train_epoch
+    from train import announced, train_epoch
 
     put_clocks()
     options = kge.parse_options()
@@ -83,13 +83,14 @@ def main() -> None:
     for rows in (job.entities, job.relations):
         rows.worker = job.worker
         rows._pass.worker = job.worker
-    for _ in train_epoch(job, 0):
+    batches = announced(job, 0)
+    for _ in train_epoch(job, batches):
         pass  # once without looking: memory is touched, code is loaded
     spent.clear()
     calls.clear()
     start = time.perf_counter()
-    for epoch in range(1, options.epochs + 1):
-        for _ in train_epoch(job, epoch):
+    for _ in range(options.epochs):
+        for _ in train_epoch(job, batches):
             pass
     whole = time.perf_counter() - start
     rows = [[name, f"{calls[name]:,}", f"{seconds:.3f}", f"{seconds / whole:.1%}"]
