@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, count, islice
 from typing import Any, Optional
 
 import torch
@@ -13,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from godwit.comm import COMM_WORLD as comm
+from godwit.training import known_ahead
 
 
 @dataclass
@@ -48,21 +48,19 @@ def loss_of(job, batch: Batch) -> Tensor:
 
 def announced(job, first_epoch: int) -> Iterator[Batch]:
     """The batches of this rank, each known and announced `ahead` batches before it comes, also into the next epoch."""
-    waiting: deque[Batch] = deque()
-    clock = job.worker.current_clock
-    for triples in chain.from_iterable(shares(job, epoch) for epoch in range(first_epoch, job.options.epochs + 1)):
-        batch = Batch(*triples.unbind(1))
-        if job.options.ahead > 0:
-            job.entities.intent(torch.cat([batch.heads, batch.tails]), clock)
-            job.relations.intent(torch.cat([batch.relations, batch.relations + len(job.graph.relations)])
-                                 if job.reciprocal else batch.relations, clock)
+    ahead, clocks = job.options.ahead, count(job.worker.current_clock)
+
+    def announce(batch: Batch) -> None:
+        when = [next(clocks)] if ahead > 0 else []
+        if when:
+            reverse = [batch.relations + len(job.graph.relations)] if job.reciprocal else []
+            job.entities.intent(torch.cat([batch.heads, batch.tails]), *when)
+            job.relations.intent(torch.cat([batch.relations, *reverse]), *when)
         if job.samples:
-            batch.negatives = job.worker.prepare_sample(job.options.negatives, *([clock] * (job.options.ahead > 0)))
-        waiting.append(batch)
-        clock += 1
-        if len(waiting) > job.options.ahead:
-            yield waiting.popleft()
-    yield from waiting
+            batch.negatives = job.worker.prepare_sample(job.options.negatives, *when)
+
+    triples = chain.from_iterable(shares(job, epoch) for epoch in range(first_epoch, job.options.epochs + 1))
+    return known_ahead((Batch(*part.unbind(1)) for part in triples), ahead, announce)
 
 
 def shares(job, epoch: int) -> tuple[Tensor, ...]:

@@ -18,9 +18,10 @@ import argparse
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 import torch
 
@@ -29,7 +30,7 @@ from .comm import COMM_WORLD as comm
 from .comm import MPI_MAX
 from .show import Bar, Curve, curves, say, speaks
 
-__all__ = ["Training", "in_step", "options", "parse"]
+__all__ = ["Training", "in_step", "known_ahead", "options", "parse"]
 
 
 # ---- options -----------------------------------------------------------------------------------------------------
@@ -86,7 +87,26 @@ def _read_config(parser: argparse.ArgumentParser, path: Path) -> dict[str, Any]:
 
 # ---- epochs ------------------------------------------------------------------------------------------------------
 
+Batch = TypeVar("Batch")
 Batches = Callable[[int], Iterator[tuple[float, int]]]
+
+
+def known_ahead(batches: Iterable[Batch], n: int, announce: Callable[[Batch], None]) -> Iterator[Batch]:
+    """The batches, one after the other; each is announced when there are `n` yet to come before it.
+
+    >>> list(known_ahead("abc", 1, lambda batch: print("announced", batch)))
+    announced a
+    announced b
+    announced c
+    ['a', 'b', 'c']
+    """
+    waiting: deque[Batch] = deque()
+    for batch in batches:
+        announce(batch)
+        waiting.append(batch)
+        if len(waiting) > n:
+            yield waiting.popleft()
+    yield from waiting
 
 
 def in_step(worker: Worker) -> None:

@@ -241,7 +241,8 @@ def kv_sampling(embedding):
 def test_the_examples_in_docstrings_hold():
     import godwit.nn.embedding
     import godwit.show
+    import godwit.training
 
-    for module in (godwit.nn.embedding, godwit.optim, godwit.show):
+    for module in (godwit.nn.embedding, godwit.optim, godwit.show, godwit.training):
         names = {"godwit": godwit, "torch": torch, **vars(module)}
         assert doctest.testmod(module, extraglobs=names, optionflags=doctest.ELLIPSIS).failed == 0
