@@ -17,7 +17,7 @@ import pytest
 from processes import BIN, job_environment, run
 
 APP = Path(__file__).resolve().parents[2] / "apps" / "word2vec"
-TOY = ["--generate", "--words", "200000", "--vocabulary", "2000", "--rate", "0.1", "--dim", "50", "--block", "128"]
+TOY = ["--generate", "--words", "200000", "--vocabulary", "2000", "--rate", "0.05", "--dim", "50", "--block", "128"]
 
 
 def analogies(done: subprocess.CompletedProcess[str], directory: Path) -> float:
@@ -27,7 +27,8 @@ def analogies(done: subprocess.CompletedProcess[str], directory: Path) -> float:
 
 @pytest.mark.parametrize("n, nodes", [(1, []), (2, []), (4, ["--node-size", "1"])])
 def test_planted_analogies_are_found(n, nodes, tmp_path, leaves_nothing):
-    done = run(BIN / "godwit", "run", "-n", str(n), *nodes, APP, *TOY, "--epochs", "4", "--output", tmp_path, timeout=100)
+    done = run(BIN / "godwit", "run", "-n", str(n), *nodes, APP, *TOY, "--epochs", "8", "--evaluate-every", "8",
+               "--save-every", "8", "--output", tmp_path, timeout=100)
     assert analogies(done, tmp_path) >= 0.9
     local = json.loads((tmp_path / "history.json").read_text())[-1]["local"]
     assert local == 1 if not nodes else local > 0.8
@@ -44,14 +45,14 @@ def test_a_job_that_was_killed_goes_on_with_another_number_of_processes(tmp_path
     job.communicate()
     for _ in range(100):  # its ranks end with it, and let go of the directory
         last = json.loads((tmp_path / "checkpoint" / "checkpoint.json").read_text())["meta"]["epoch"]
-        done = run(sys.executable, APP, *TOY, "--epochs", str(last + 3), "--resume", "--output", tmp_path, timeout=100)
+        done = run(sys.executable, APP, *TOY, "--epochs", str(last + 6), "--resume", "--output", tmp_path, timeout=100)
         if "another job saves into" not in done.stderr:
             break
         time.sleep(0.1)
     assert analogies(done, tmp_path) >= 0.9
     first = int(re.search(r"going on after epoch (\d+)", done.stdout)[1])
     assert first >= 1
-    assert [epoch["epoch"] for epoch in json.loads((tmp_path / "history.json").read_text())] == list(range(1, first + 4))
+    assert [epoch["epoch"] for epoch in json.loads((tmp_path / "history.json").read_text())] == list(range(1, first + 7))
 
 
 def test_files_of_both_formats_hold_the_same_and_answer_questions(tmp_path):
