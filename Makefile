@@ -118,7 +118,7 @@ torch-profile: build ## the same for PyTorch's own library below Python
 
 format: ## lay out the C files as .clang-format says
 	@tools/setup.sh format
-	@find include src tests bench -name '*.[ch]' -exec clang-format -i {} +
+	@find include src tests bench apps -name '*.[ch]' -exec clang-format -i {} +
 
 install: ## install library, headers, pkg-config file and Python package below PREFIX
 	@tools/setup.sh venv

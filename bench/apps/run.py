@@ -45,6 +45,8 @@ KGE_LOCAL = 95  # percent
 KGE = ["--reciprocal", "--dim", "200", "--batch", "1024", "--negatives", "100", "--n3", "0.1"]
 PROGRAMS: dict[str, tuple[str, list[str], list[str]]] = {  # what is counted; options; those of a quick run
     "kge": ("triples", ["--generate", "--entities", "40000", *KGE], ["--entities", "4000"]),
+    "word2vec": ("words", ["--generate", "--words", "2000000", "--vocabulary", "20000", "--format", "binary"],
+                 ["--words", "300000", "--vocabulary", "3000"]),
 }
 PLACEMENTS = {"one node": ([], []), "two nodes, intent": (["--node-size", "1"], []),
               "two nodes, no intent": (["--node-size", "1"], ["--ahead", "0"])}

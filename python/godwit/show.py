@@ -19,16 +19,25 @@ from typing import Optional, Union
 
 from . import job
 
-__all__ = ["Bar", "Curve", "curves", "lines", "say", "speaks", "table"]
+__all__ = ["Bar", "Curve", "curves", "lines", "say", "speaker", "speaks", "table"]
 
 _CELLS = 28  # of a bar
 _PAUSE = 0.1  # seconds, at least, between two drawings of it
 _COLORS = ("#c8553d", "#2d6a9f", "#3b7d4f", "#8a5fa8", "#b8860b", "#4a4a4a")
 
 
+_told: Optional[bool] = None  # by speaker()
+
+
 def speaks() -> bool:
     """Whether this process is the one whose words are read: rank 0, or one that is in no job."""
-    return not job.joined() or job.world().rank == 0
+    return _told if _told is not None else not job.joined() or job.world().rank == 0
+
+
+def speaker(yes: bool) -> None:
+    """For a process that joined its job from C, of which `godwit.world()` knows nothing: whether it speaks."""
+    global _told
+    _told = yes
 
 
 def say(text: str = "") -> None:

@@ -23,14 +23,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Optional, TypeVar
 
-import torch
-
-from . import Parameters, Worker, job
-from .comm import COMM_WORLD as comm
-from .comm import MPI_MAX
+from . import Parameters, Worker
 from .show import Bar, Curve, curves, say, speaks
 
-__all__ = ["Training", "in_step", "known_ahead", "options", "parse"]
+__all__ = ["Ranks", "Training", "in_step", "known_ahead", "options", "parse"]
 
 
 # ---- options -----------------------------------------------------------------------------------------------------
@@ -117,6 +113,33 @@ def in_step(worker: Worker) -> None:
     worker.wait_sync()
 
 
+class Ranks:
+    """How many take part, and what they find together.  A program whose C code joined the job gives one of its own."""
+
+    @property
+    def size(self) -> int:
+        from .comm import COMM_WORLD
+
+        return COMM_WORLD.size
+
+    def sums(self, values: list[float]) -> list[float]:
+        from .comm import MPI_SUM
+
+        return self._together(values, MPI_SUM)
+
+    def largest(self, values: list[float]) -> list[float]:
+        from .comm import MPI_MAX
+
+        return self._together(values, MPI_MAX)
+
+    def _together(self, values: list[float], operation: Any) -> list[float]:
+        import torch
+
+        from .comm import COMM_WORLD
+
+        return COMM_WORLD.Allreduce(torch.tensor(values, dtype=torch.float64), operation).tolist()
+
+
 class Training:
     """`items` is what is counted, `measures` the figures that `measure` gives, with their titles.
 
@@ -125,7 +148,8 @@ class Training:
     """
 
     def __init__(self, options: argparse.Namespace, params: Parameters, worker: Worker, *, name: str, items: str,
-                 measures: dict[str, str]) -> None:
+                 measures: dict[str, str], ranks: Optional[Ranks] = None) -> None:
+        self.ranks = ranks or Ranks()
         self.options, self.params, self.worker, self.items, self.measures = options, params, worker, items, measures
         self.name, self.history = name, []
         self._asked_to_stop = False  # this rank; that all stop is agreed on at the end of an epoch
@@ -168,7 +192,7 @@ class Training:
         panels += [Curve(f"{title}, validation", epochs, [seen[name] for seen in self.history])
                    for name, title in self.measures.items()]
         panels.append(Curve("local accesses, %", epochs, [100 * seen["local"] for seen in self.history], (0, 102)))
-        size = job.world().size
+        size = self.ranks.size
         curves(panels, f"{self.name}, {size} process{'es' * (size > 1)}", self.directory / "training.png")
 
     # ---- within ------------------------------------------------------------------------------------------------
@@ -189,7 +213,7 @@ class Training:
         for loss, size in batches(epoch):
             losses, items, n = losses + loss, items + size, n + 1
             if bar.due():
-                now, speed = _accesses(own, self.params.stats()), items * comm.size / (time.monotonic() - start)
+                now, speed = _accesses(own, self.params.stats()), items * self.ranks.size / (time.monotonic() - start)
                 bar.text = (f"{speed:>9,.0f} {self.items}/s   loss {losses / n:.4f}   {now['local']:.1%} local   "
                             f"{now['moved']:,} moved   {now['copies']:,} copies")
             bar.advance()
@@ -197,8 +221,8 @@ class Training:
                 break
         bar.clear()
         in_step(self.worker)
-        seconds, stop = comm.Allreduce(torch.tensor([time.monotonic() - start, self._asked_to_stop], dtype=torch.float64), MPI_MAX).tolist()
-        losses, items, n = comm.Allreduce(torch.tensor([losses, items, n], dtype=torch.float64)).tolist()
+        seconds, stop = self.ranks.largest([time.monotonic() - start, self._asked_to_stop])
+        losses, items, n = self.ranks.sums([losses, items, n])
         return stop > 0, {"epoch": epoch, "loss": losses / max(1, n), "seconds": seconds, "items_per_s": items / seconds,
                 **_accesses(before, self.params.stats(total=True))}
 

@@ -132,3 +132,31 @@ def test_a_bar_is_drawn_on_a_terminal_only(monkeypatch):
         assert ("█" * 28 + " all" in out.getvalue()) == drawn
         bar.clear()
         assert out.getvalue().endswith("\r\x1b[K") == drawn
+
+
+def test_a_process_that_joined_from_c_is_told_whether_it_speaks(monkeypatch, capsys):
+    monkeypatch.setattr(show, "_told", None)
+    show.speaker(False)
+    show.say("not heard")
+    assert not show.speaks() and capsys.readouterr().out == ""
+    show.speaker(True)
+    show.say("heard")
+    assert show.speaks() and capsys.readouterr().out == "heard\n"
+
+
+def test_ranks_of_a_program_that_joined_from_c_are_asked(kv, tmp_path):
+    class Two(training.Ranks):
+        size = 2
+
+        def sums(self, values):
+            return [2 * value for value in values]
+
+        def largest(self, values):
+            return list(values)
+
+    options = parse("--epochs", 1, "--output", tmp_path)
+    run = training.Training(options, *kv, name="toy", items="rows", measures={"sum": "sum"}, ranks=Two())
+    assert run.epochs(lambda epoch: iter([(0.5, 3), (1.5, 3)]), 2, lambda: {"sum": 0.0})
+    run.end()
+    seen = run.history[0]
+    assert seen["loss"] == 1.0 and seen["items_per_s"] * seen["seconds"] == pytest.approx(12)
