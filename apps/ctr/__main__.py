@@ -35,14 +35,14 @@ def parse_options() -> argparse.Namespace:
     data.add_argument("--test", type=Path, metavar="FILE", help="such lines for testing; without: the last ones of --clicks")
     data.add_argument("--held-out", type=float, default=0.1, metavar="SHARE", help="of lines, for testing")
     data.add_argument("--generate", action="store_true", help="make clicks up, by a model that is known")
-    data.add_argument("--n", type=int, default=200_000, help="made-up impressions")
-    data.add_argument("--values", type=int, default=300, help="of the largest field of made-up impressions")
+    data.add_argument("--n", type=int, default=200_000, help="made-up examples")
+    data.add_argument("--values", type=int, default=300, help="of the largest field of made-up examples")
     model = parser.add_argument_group("model")
     model.add_argument("--model", choices=MODELS, default="fm")
     model.add_argument("--rows", type=int, default=100_000, help="of the embedding, into which all values are hashed")
     model.add_argument("--dim", type=int, default=8, help="entries of a row, beside its weight")
     model.add_argument("--hidden", type=int, default=64, help="units of dlrm's hidden layers")
-    model.add_argument("--batch", type=int, default=1024, help="impressions, of all processes together")
+    model.add_argument("--batch", type=int, default=1024, help="examples, of all processes together")
     model.add_argument("--optimizer", choices=list(reference.OPTIMIZERS), default="adagrad")
     model.add_argument("--lr", type=float, default=0.02)
     model.add_argument("--reference", action="store_true", help="train in plain PyTorch; one process, no checkpoint")
@@ -67,7 +67,7 @@ def load(options: argparse.Namespace) -> Clicks:
     return read(options.clicks, options.test, options.rows, options.held_out, **place)
 
 
-def open_job(options: argparse.Namespace, clicks: Clicks) -> SimpleNamespace:
+def open_job(options: argparse.Namespace, clicks: Clicks, n_train: int) -> SimpleNamespace:
     """Model, and embedding with its first values."""
     torch.manual_seed(options.seed)
     model = MODELS[options.model](N_NUMBERS, N_FIELDS, options.dim, options.hidden)
@@ -82,7 +82,6 @@ def open_job(options: argparse.Namespace, clicks: Clicks) -> SimpleNamespace:
     embedding.reset(first_values, seed=options.seed, part=comm.rank, parts=comm.size)
     dense.write(worker, options.rows)
     worker.end_setup()
-    n_train = int(comm.Allreduce(torch.tensor(len(clicks.train))))
     return SimpleNamespace(options=options, clicks=clicks, model=model, dense=dense, dense_key=options.rows, params=params,
                            worker=worker, embedding=embedding, n_train=n_train,
                            announces=options.ahead > 0 and godwit.world().nodes > 1)
@@ -94,7 +93,7 @@ def first_values(weights: torch.Tensor, chance: torch.Generator) -> None:
 
 
 def train(job: SimpleNamespace) -> None:
-    run = training.Training(job.options, job.params, job.worker, name=f"ctr-{job.clicks.name}", items="clicks",
+    run = training.Training(job.options, job.params, job.worker, name=f"ctr-{job.clicks.name}", items="examples",
                             measures={"auc": "AUC"}, together=True)
     job.dense.read(job.worker, job.dense_key)             # as it began, or as a checkpoint has it
     if run.epochs(lambda epoch: train_epoch(job, epoch), -(-job.n_train // job.options.batch), lambda: quality(job, job.embedding.read)):
@@ -109,10 +108,12 @@ def main() -> None:
     if options.reference and comm.size > 1:
         raise SystemExit(f"--reference is for one process; here are {comm.size}")
     clicks = load(options)
-    job = open_job(options, clicks)
-    sizes = comm.Allreduce(torch.tensor([len(clicks.train), len(clicks.test)])).tolist()
+    sizes = comm.Allreduce(torch.tensor([len(clicks.train), len(clicks.test), int(clicks.test.labels.sum())])).tolist()
+    if sizes[2] in (0, sizes[1]):
+        raise SystemExit(f"{sizes[2]} of the {sizes[1]} examples for testing were clicked on; both kinds are needed to compare them")
+    job = open_job(options, clicks, sizes[0])
     best = f", best possible AUC {clicks.best:.4f}" if clicks.best is not None else ""
-    say(f"{clicks.name}: {sizes[0]:,} / {sizes[1]:,} impressions{best}\n{options.model}, dim {options.dim}, {options.optimizer}, "
+    say(f"{clicks.name}: {sizes[0]:,} / {sizes[1]:,} examples{best}\n{options.model}, dim {options.dim}, {options.optimizer}, "
         f"{comm.size} process{'es' * (comm.size > 1)} on {world.nodes} node{'s' * (world.nodes > 1)}")
     reference.train(job) if options.reference else train(job)
     job.worker.close()

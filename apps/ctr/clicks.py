@@ -1,6 +1,6 @@
-"""clicks.py - impressions and whether they were clicked on: Criteo's files, or made up by a model that is known.
+"""clicks.py - examples and whether they were clicked on: Criteo's files, or made up by a model that is known.
 
-An impression has 13 numbers and 26 categories.  A category is any text; it is hashed, together with its field, into one of the
+An example has 13 numbers and 26 categories.  A category is any text; it is hashed, together with its field, into one of the
 rows of the embedding.  Different ones may meet in a row: that is the price for a table of fixed size.
 """
 

@@ -1,6 +1,6 @@
 """models.py - from rows of the embedding to a logit: what they have of dense weights.
 
-The rows of an impression are [26, dim + 1]: of each category a vector and, as its last entry, a weight that is simply added.
+The rows of an example are [26, dim + 1]: of each category a vector and, as its last entry, a weight that is simply added.
 """
 
 from __future__ import annotations

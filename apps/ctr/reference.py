@@ -22,7 +22,7 @@ def train(job: SimpleNamespace) -> None:
     embedding = torch.nn.Embedding.from_pretrained(first.clone(), freeze=False, sparse=True)
     kinds = OPTIMIZERS[options.optimizer]
     optimizers = [kinds[0](embedding.parameters(), lr=options.lr), kinds[1](job.model.parameters(), lr=options.lr)]
-    say(f"plain PyTorch\n{'epoch':>6} {'loss':>10} {'clicks/s':>12} {'AUC':>8} {'seconds':>8}")
+    say(f"plain PyTorch\n{'epoch':>6} {'loss':>10} {'examples/s':>12} {'AUC':>8} {'seconds':>8}")
     for epoch in range(1, options.epochs + 1):
         start, losses = time.monotonic(), 0.0
         for batch in batches(job, epoch):

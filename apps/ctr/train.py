@@ -39,7 +39,8 @@ class Dense:
 
     def step(self) -> None:
         """Collective: by the gradients of all ranks together."""
-        self.row += self.optimizer.changes(self.row, comm.Allreduce(self.gradient))
+        gradient = comm.Allreduce(self.gradient)
+        self.row += self.optimizer.changes(self.row.clone(), gradient)  # which may overwrite both
         self.gradient.zero_()
 
     def write(self, worker: Worker, key: int) -> None:
