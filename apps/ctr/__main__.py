@@ -5,8 +5,8 @@
     godwit run -n 4 --node-size 1 apps/ctr ...           as if every process were a machine of its own
     python apps/ctr --generate --reference               the same in plain PyTorch, to compare with
 
-The embedding of the categories is in godwit.Parameters, and its rows go to where they are used.  The dense part, which everybody uses
-all the time, is on every rank; gradients are added up by godwit.comm.
+The embedding of the categories is in godwit.Parameters, and its rows go to where they are used.  The dense part, which
+everybody uses all the time, is on every rank; gradients are added up by godwit.comm.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from godwit.show import say
 
 
 def parse_options() -> argparse.Namespace:
-    parser = training.options("ctr", __doc__.split("\n\n")[0], epochs=3, evaluate_every=1, save_every=1)
+    parser = training.options("ctr", __doc__.split("\n\n")[0], epochs=4, evaluate_every=1, save_every=1)
     data = parser.add_argument_group("data")
     data.add_argument("--clicks", type=Path, metavar="FILE", help="lines of a label, 13 integers and 26 categories between tabs; "
                       "any may be missing but the label")
@@ -44,7 +44,7 @@ def parse_options() -> argparse.Namespace:
     model.add_argument("--hidden", type=int, default=64, help="units of dlrm's hidden layers")
     model.add_argument("--batch", type=int, default=1024, help="examples, of all processes together")
     model.add_argument("--optimizer", choices=list(reference.OPTIMIZERS), default="adagrad")
-    model.add_argument("--lr", type=float, default=0.02)
+    model.add_argument("--lr", type=float, default=0.01)
     model.add_argument("--reference", action="store_true", help="train in plain PyTorch; one process, no checkpoint")
     options = training.parse(parser)
     if options.generate == (options.clicks is not None):
@@ -96,7 +96,8 @@ def train(job: SimpleNamespace) -> None:
     run = training.Training(job.options, job.params, job.worker, name=f"ctr-{job.clicks.name}", items="examples",
                             measures={"auc": "AUC"}, together=True)
     job.dense.read(job.worker, job.dense_key)             # as it began, or as a checkpoint has it
-    if run.epochs(lambda epoch: train_epoch(job, epoch), -(-job.n_train // job.options.batch), lambda: quality(job, job.embedding.read)):
+    if run.epochs(lambda epoch: train_epoch(job, epoch), -(-job.n_train // job.options.batch),
+                  lambda: quality(job, job.embedding.read)):
         say(f"\ntest AUC {run.history[-1]['auc']:.4f}")
     run.end()
 
@@ -110,7 +111,7 @@ def main() -> None:
     clicks = load(options)
     sizes = comm.Allreduce(torch.tensor([len(clicks.train), len(clicks.test), int(clicks.test.labels.sum())])).tolist()
     if sizes[2] in (0, sizes[1]):
-        raise SystemExit(f"{sizes[2]} of the {sizes[1]} examples for testing were clicked on; both kinds are needed to compare them")
+        raise SystemExit(f"{sizes[2]} of the {sizes[1]} examples for testing were clicked on; both kinds are needed")
     job = open_job(options, clicks, sizes[0])
     best = f", best possible AUC {clicks.best:.4f}" if clicks.best is not None else ""
     say(f"{clicks.name}: {sizes[0]:,} / {sizes[1]:,} examples{best}\n{options.model}, dim {options.dim}, {options.optimizer}, "

@@ -134,7 +134,7 @@ def _zipf(n_values: int, n: int, chance: torch.Generator) -> Tensor:
 
 
 def _planted(values: Tensor, numbers: Tensor, sizes: list[int], chance: torch.Generator) -> Tensor:
-    """The logits of the truth: weights, the numbers, and the products of all pairs of vectors; the variance of the last is PAIRS times that of the first."""
+    """The logits of the truth: weights, products of all pairs of vectors (PAIRS: their variance beside that), numbers."""
     first = torch.tensor([0, *sizes]).cumsum(0)
     weights = torch.randn(first[-1].item(), generator=chance)
     vectors = torch.randn(first[-1].item(), DIM, generator=chance) * (2 * PAIRS / (DIM * N_FIELDS)) ** 0.25
