@@ -7,7 +7,7 @@ What is measured.  Two processes on one machine train a few epochs of generated 
 memory; as two virtual nodes of one process each, where vectors move or are copied, batches announced ahead; and as two such nodes
 where nothing is announced.  Figures are those of the epochs after the first: items (triples, ratings, examples, words) per second
 of both processes together, and the share of accesses that needed no message.  kge has the settings that its targets are about: dimension 200, batches of 1,024 triples, 100
-negatives; with --wn18rr DIR on that graph.
+negatives; with --wn18rr DIR on that graph.  mf is also measured by parameter blocking, where items are localized block by block.
 
 The three placements take turns in each round.  A figure is the median over rounds with the least and the greatest in brackets;
 ratios are taken within a round.
@@ -47,16 +47,24 @@ PROGRAMS: dict[str, tuple[str, list[str], list[str]]] = {  # what is counted; op
     "kge": ("triples", ["--generate", "--entities", "40000", *KGE], ["--entities", "4000"]),
     "word2vec": ("words", ["--generate", "--words", "2000000", "--vocabulary", "20000", "--format", "binary"],
                  ["--words", "300000", "--vocabulary", "3000"]),
+    "mf": ("ratings", ["--generate", "--users", "30000", "--items", "5000", "--n", "1000000", "--rank", "16"], ["--n", "200000"]),
+    "ctr": ("examples", ["--generate", "--n", "100000", "--values", "20000", "--rows", "1000000", "--dim", "16"], ["--n", "20000"]),
 }
 PLACEMENTS = {"one node": ([], []), "two nodes, intent": (["--node-size", "1"], []),
               "two nodes, no intent": (["--node-size", "1"], ["--ahead", "0"])}
+MORE_PLACEMENTS = {"mf": {"one node, blocks": ([], ["--mode", "blocks"]),
+                          "two nodes, blocks": (["--node-size", "1"], ["--mode", "blocks"])}}  # localize instead of intent
+
+
+def placements(name: str) -> dict[str, tuple[list[str], list[str]]]:
+    return PLACEMENTS | MORE_PLACEMENTS.get(name, {})
 
 
 def run_once(name: str, placement: str, arguments: argparse.Namespace) -> dict[str, float]:
     _, options, quick = PROGRAMS[name]
     if name == "kge" and arguments.wn18rr is not None:
         options = ["--dataset", str(arguments.wn18rr), *KGE]
-    launch, more = PLACEMENTS[placement]
+    launch, more = placements(name)[placement]
     with tempfile.TemporaryDirectory() as out:
         epochs = str(arguments.epochs)
         command = [str(GODWIT), "run", "-n", "2", *launch, str(ROOT / "apps" / name), *options, *(quick if arguments.quick else []),
@@ -75,7 +83,7 @@ def run_once(name: str, placement: str, arguments: argparse.Namespace) -> dict[s
 def measure_round(arguments: argparse.Namespace, number: int) -> dict[str, Any]:
     found = {}
     for name in arguments.names:
-        for placement in PLACEMENTS:
+        for placement in placements(name):
             progress(f"round {number + 1} of {arguments.rounds}: {name}, {placement}")
             found[f"{name}, {placement}"] = run_once(name, placement, arguments)
     progress("")
@@ -95,7 +103,7 @@ def make_table(run: dict[str, Any]) -> Table:
     table = Table("Programs on one node and on two", ["", "items/s", "of one node", "local, %", "moved", "copies", "target", "verdict"],
                   notes=["Items: " + ", ".join(f"{PROGRAMS[name][0]} ({name})" for name in run["names"]) + ".  moved, copies: keys in an epoch."])
     for name in run["names"]:
-        for placement in PLACEMENTS:
+        for placement in placements(name):
             found = [one[f"{name}, {placement}"] for one in run["rounds"]]
             speed = [one["items_per_s"] for one in found]
             share = ratio(speed, [one[f"{name}, one node"]["items_per_s"] for one in run["rounds"]])

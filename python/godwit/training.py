@@ -141,17 +141,18 @@ class Ranks:
 
 
 class Training:
-    """`items` is what is counted, `measures` the figures that `measure` gives, with their titles.
+    """`items` is what is counted, `measures` the figures that `measure` gives, with their titles.  `together` is for programs
+    whose ranks meet in every batch: all have equally many, and stop after the same one.
 
     `history` has an entry for each epoch: epoch, loss, seconds, items_per_s, local, moved, copies, and the measures (None
     where they were not taken).
     """
 
     def __init__(self, options: argparse.Namespace, params: Parameters, worker: Worker, *, name: str, items: str,
-                 measures: dict[str, str], ranks: Optional[Ranks] = None) -> None:
+                 measures: dict[str, str], together: bool = False, ranks: Optional[Ranks] = None) -> None:
         self.ranks = ranks or Ranks()
         self.options, self.params, self.worker, self.items, self.measures = options, params, worker, items, measures
-        self.name, self.history = name, []
+        self.name, self.together, self.history = name, together, []
         self._asked_to_stop = False  # this rank; that all stop is agreed on at the end of an epoch
         self.directory = options.output or Path(name)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -200,6 +201,12 @@ class Training:
     def _ask_to_stop(self, *_: Any) -> None:
         self._asked_to_stop = True
 
+    def _stops(self) -> bool:
+        """After this batch.  Ctrl-C does not reach all ranks in the same one."""
+        if self.together and self.ranks.size > 1:
+            return self.ranks.largest([self._asked_to_stop])[0] > 0
+        return self._asked_to_stop
+
     def _resume(self) -> int:
         meta = self.params.load(self.directory / "checkpoint")
         self.history = meta["history"]
@@ -217,7 +224,7 @@ class Training:
                 bar.text = (f"{speed:>9,.0f} {self.items}/s   loss {losses / n:.4f}   {now['local']:.1%} local   "
                             f"{now['moved']:,} moved   {now['copies']:,} copies")
             bar.advance()
-            if self._asked_to_stop:
+            if self._stops():
                 break
         bar.clear()
         in_step(self.worker)

@@ -40,6 +40,7 @@ LONG = re.compile("|".join((
     r"test_params.py::test_values\[4-2\]",
     r"test_an_idle_job_takes_hardly_any_processor_time\[\w+-1\]",
     r"test_random_programs_by_mpi\[mpich",
+    r"test_ctrl_c_ends_(the_turns_of_blocks_on_all_ranks|all_ranks_after_the_same_batch)",
 )))
 
 
