@@ -20,21 +20,29 @@ APP = Path(__file__).resolve().parents[2] / "apps" / "word2vec"
 TOY = ["--generate", "--words", "200000", "--vocabulary", "2000", "--rate", "0.05", "--dim", "50", "--block", "128"]
 
 
+@pytest.fixture
+def plain(tmp_path) -> dict[str, str]:
+    """An environment in which no picture is drawn: to import matplotlib takes longer than to train."""
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "matplotlib.py").write_text("raise ImportError")
+    return {"PYTHONPATH": str(tmp_path / "without")}
+
+
 def analogies(done: subprocess.CompletedProcess[str], directory: Path) -> float:
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads((directory / "history.json").read_text())[-1]["analogies"]
 
 
 @pytest.mark.parametrize("n, nodes", [(1, []), (2, []), (4, ["--node-size", "1"])])
-def test_planted_analogies_are_found(n, nodes, tmp_path, leaves_nothing):
+def test_planted_analogies_are_found(n, nodes, tmp_path, plain, leaves_nothing):
     done = run(BIN / "godwit", "run", "-n", str(n), *nodes, APP, *TOY, "--epochs", "8", "--evaluate-every", "8",
-               "--save-every", "8", "--output", tmp_path, timeout=100)
+               "--save-every", "8", "--output", tmp_path, timeout=100, **plain)
     assert analogies(done, tmp_path) >= 0.9
     local = json.loads((tmp_path / "history.json").read_text())[-1]["local"]
     assert local == 1 if not nodes else local > 0.8
 
 
-def test_a_job_that_was_killed_goes_on_with_another_number_of_processes(tmp_path, leaves_nothing):
+def test_a_job_that_was_killed_goes_on_with_another_number_of_processes(tmp_path, plain, leaves_nothing):
     command = [BIN / "godwit", "run", "-n", "2", APP, *TOY, "--epochs", "1000", "--output", tmp_path]
     job = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                            env=job_environment())
@@ -45,7 +53,8 @@ def test_a_job_that_was_killed_goes_on_with_another_number_of_processes(tmp_path
     job.communicate()
     for _ in range(100):  # its ranks end with it, and let go of the directory
         last = json.loads((tmp_path / "checkpoint" / "checkpoint.json").read_text())["meta"]["epoch"]
-        done = run(sys.executable, APP, *TOY, "--epochs", str(last + 6), "--resume", "--output", tmp_path, timeout=100)
+        done = run(sys.executable, APP, *TOY, "--epochs", str(last + 6), "--resume", "--output", tmp_path, timeout=100,
+                   **plain)
         if "another job saves into" not in done.stderr:
             break
         time.sleep(0.1)
@@ -118,18 +127,18 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path):
     assert done.returncode == 1 and "XDG_CACHE_HOME" in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 
-def test_a_checkpoint_of_another_text_is_refused(tmp_path):
+def test_a_checkpoint_of_another_text_is_refused(tmp_path, plain):
     for words in ("a b c d", "a b c e"):
         (tmp_path / "text.txt").write_text(f"{words}\n" * 20)
         done = run(sys.executable, APP, "--text", tmp_path / "text.txt", "--epochs", "1", "--output", tmp_path / "out",
-                   *(["--resume"] if "e" in words else []))
+                   *(["--resume"] if "e" in words else []), **plain)
     assert done.returncode == 1 and "is of another text" in done.stderr, done.stderr
 
 
-def test_ctrl_c_leaves_a_checkpoint_and_no_error(tmp_path, leaves_nothing):
+def test_ctrl_c_leaves_a_checkpoint_and_no_error(tmp_path, plain, leaves_nothing):
     command = [BIN / "godwit", "run", "-n", "2", "--node-size", "1", APP, *TOY, "--epochs", "100000", "--output", tmp_path]
     job = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                           env=job_environment())
+                           env=job_environment() | plain)
     for line in job.stdout:
         if re.match(r"\[0\] +1 ", line):
             break
