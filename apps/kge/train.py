@@ -34,16 +34,20 @@ def train_epoch(job, batches: Iterator[Batch]) -> Iterator[tuple[float, int]]:
 
 def loss_of(job, batch: Batch) -> Tensor:
     """How badly the model answers "which tail?" and "which head?" for the triples of a batch."""
-    model, loss = job.model, torch.zeros(())
-    ends = job.entities(torch.stack([batch.heads, batch.tails]))
-    negatives = candidates(job, batch)
-    for back in (False, True):
-        asked, answer = (ends[1], ends[0]) if back else (ends[0], ends[1])
-        right = batch.heads if back else batch.tails
-        relation = job.relations(batch.relations + (len(job.graph.relations) if back and job.reciprocal else 0))
-        query = model.ask(asked, relation, back and not job.reciprocal)
-        loss = loss + compare(job, query, answer, right, negatives) + regularise(job, asked, relation, answer)
+    loss = torch.zeros(())
+    heads, tails = job.entities(torch.stack([batch.heads, batch.tails]))
+    there, back = job.relations(torch.stack([batch.relations, reverse(job, batch.relations)]))
+    others = candidates(job, batch)
+    for asked, relation, answer, right, turned in ((heads, there, tails, batch.tails, False),
+                                                   (tails, back, heads, batch.heads, not job.reciprocal)):
+        query = job.model.ask(asked, relation, turned)
+        loss = loss + compare(job, query, answer, right, others) + regularise(job, asked, relation, answer)
     return loss / 2
+
+
+def reverse(job, relations: Tensor) -> Tensor:
+    """The rows of relations for the question "which head?"; the same, unless they have rows of their own."""
+    return relations + len(job.graph.relations) if job.reciprocal else relations
 
 
 def announced(job, first_epoch: int) -> Iterator[Batch]:
@@ -53,9 +57,8 @@ def announced(job, first_epoch: int) -> Iterator[Batch]:
     def announce(batch: Batch) -> None:
         when = [next(clocks)] if ahead > 0 else []
         if when:
-            reverse = [batch.relations + len(job.graph.relations)] if job.reciprocal else []
             job.entities.intent(torch.cat([batch.heads, batch.tails]), *when)
-            job.relations.intent(torch.cat([batch.relations, *reverse]), *when)
+            job.relations.intent(torch.cat([batch.relations, reverse(job, batch.relations)]), *when)
         if job.samples:
             batch.negatives = job.worker.prepare_sample(job.options.negatives, *when)
 

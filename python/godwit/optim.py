@@ -36,7 +36,7 @@ def _check(name: str, value: float, least: float, below: float = math.inf) -> fl
 class Optimizer:
     """What all have in common.  `lr` may be changed between steps.
 
-    A new kind needs `length`, `changes`, and `fill` if its state does not begin with zeros.
+    A new kind needs `length`, `changes`, and `fill` if its state does not begin with zeros; `reads_weights` may save time.
     """
 
     def __init__(self, lr: float, weight_decay: float = 0.0) -> None:
@@ -58,6 +58,10 @@ class Optimizer:
         """
         raise NotImplementedError
 
+    def reads_weights(self) -> bool:
+        """Whether `changes` looks at the weights.  If not, anything may be in their place."""
+        return True
+
     def _decayed(self, weights: Tensor, gradient: Tensor) -> Tensor:
         return gradient.add(weights, alpha=self.weight_decay) if self.weight_decay else gradient
 
@@ -68,6 +72,9 @@ class Optimizer:
 
 class SGD(Optimizer):
     """w -= lr g"""
+
+    def reads_weights(self) -> bool:
+        return self.weight_decay > 0
 
     def length(self, dim: int) -> int:
         return dim
@@ -84,6 +91,9 @@ class Adagrad(Optimizer):
         super().__init__(lr, weight_decay)
         self.eps = _check("eps", eps, 0)
         self.initial_accumulator_value = _check("initial_accumulator_value", initial_accumulator_value, 0)
+
+    def reads_weights(self) -> bool:
+        return self.weight_decay > 0
 
     def length(self, dim: int) -> int:
         return 2 * dim
@@ -113,6 +123,9 @@ class Adam(Optimizer):
         super().__init__(lr, weight_decay)
         self.betas = (_check("betas[0]", betas[0], 0, 1), _check("betas[1]", betas[1], 0, 1))
         self.eps = _check("eps", eps, 0)
+
+    def reads_weights(self) -> bool:
+        return self.weight_decay > 0
 
     def length(self, dim: int) -> int:
         return 3 * dim + 1

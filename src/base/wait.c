@@ -266,9 +266,10 @@ static int64_t sleep_span(gwi_waiter *w)
         w->began = now;
     int64_t nap = (now - w->began) / NAP_SHARE;
     int64_t longest = w->longest_ns > 0 ? w->longest_ns : NAP_MAX_NS;
+    int64_t least = w->least_ns > 0 ? w->least_ns : NAP_MIN_NS;
     if (is_attended(w->attendance))
         return longest;
-    return nap < NAP_MIN_NS ? NAP_MIN_NS : nap > longest ? longest : nap;
+    return nap < least ? least : nap > longest ? longest : nap;
 }
 
 int gwi_waiter_pause(gwi_waiter *w)
@@ -309,7 +310,7 @@ int gwi_waiter_pause(gwi_waiter *w)
     int busy = busy_with_strangers(w->crowd, now);
     if (w->spin_from == 0)
         w->spin_from = now;
-    if (now - w->spin_from >= spin_span(w->crowd, busy, full))
+    if (w->least_ns > 0 || now - w->spin_from >= spin_span(w->crowd, busy, full))
         arm(w);
     else if (!busy && (full || w->spins % (LOOKS_PER_CLOCK * CLOCKS_PER_YIELD) == 0))
         sched_yield();

@@ -28,7 +28,9 @@
  * Some things ring no bell, such as messages by MPI.  Who waits for them too sets
  * `polls`: it then sleeps a sixteenth of the time that it has waited already, at
  * least 20 us and at most 20 ms, and looks again without spinning.  So a wait lasts
- * little longer than it must, and a long one costs next to nothing.
+ * little longer than it must, and a long one costs next to nothing.  Where there is no hurry
+ * about them, since all that is urgent does ring, `least_ns` is a longer least sleep: then it
+ * does not spin either, and leaves the processor to those who compute.
  *
  * A thread that sleeps until there is work may have others in its process who do that work
  * when they have nothing better to do.  While one of them attends, ringers need not wake
@@ -76,6 +78,7 @@ typedef struct gwi_waiter {
     int polls;          /* set by the caller: not everything that it waits for rings the bell */
     int64_t began;      /* polls: when it slept first; 0: not yet */
     int64_t longest_ns; /* polls, set by the caller: a sleep; 0: 20 ms */
+    int64_t least_ns;   /* polls, set by the caller: a sleep, and there is no spin; 0: 20 us */
     gwi_attendance *attendance; /* set by the caller, borrowed; NULL: nobody else does its work */
 } gwi_waiter;
 

@@ -19,7 +19,8 @@
 #define ATTEND_NS (200 * GWI_US) /* after the last thing that a worker did for its agent */
 #define LONGEST_ATTEND_NS (20 * GWI_MS)
 #define LOOKS_PER_YIELD 32
-#define REST 4 /* times as long as what was done */
+#define LEAST_NAP_NS (300 * GWI_US) /* each takes a processor from somebody who computes */
+#define REST 4                      /* times as long as what was done */
 #define MOST_REST_NS GWI_MS
 
 struct sync_order {
@@ -249,7 +250,10 @@ static void sleep_a_while(gwi_agent *agent, gwi_waiter *waiter)
     gwi_fabric *f = agent->params->world->fabric;
     int64_t watches = atomic_load_explicit(&agent->watches, memory_order_relaxed);
 
-    waiter->polls |= watches > 0;
+    if (!waiter->polls && watches > 0) {
+        waiter->polls = 1; /* for changes and clocks; messages ring, so there is no hurry */
+        waiter->least_ns = watches < LEAST_NAP_NS ? watches : LEAST_NAP_NS;
+    }
     waiter->longest_ns = watches;
     if (gwi_waiter_pause(waiter) > 0 && f->ops->check(f) < 0) {
         pthread_mutex_lock(&agent->lock);

@@ -140,6 +140,7 @@ struct sums {
     gwi_intake given[3]; /* KEYS, ROWS, GRADIENT */
     struct numbers numbers;
     int64_t most, length, dim;
+    int64_t skipped; /* entries at the beginning of rows that nobody will look at */
 };
 
 static const gwi_need part_needs[N_GIVEN] = {{"keys", GWI_CONTIGUOUS, BIT(I64)},
@@ -218,6 +219,7 @@ static void add_part(const struct part *part, struct sums *sums, int64_t *number
     const char *gradient = part->given[GRADIENT].layout.data;
     size_t item = sums->given[ROWS].layout.item_bytes;
     size_t row_bytes = (size_t)sums->length * item, sum_bytes = (size_t)sums->dim * item;
+    size_t skipped = (size_t)sums->skipped * item;
     char *all_rows = sums->given[ROWS].layout.data, *all = sums->given[GRADIENT].layout.data;
     int64_t n_rows = part->given[KEYS].layout.n;
     int64_t n = which != NULL ? part->given[WHICH].layout.n : n_rows;
@@ -226,7 +228,8 @@ static void add_part(const struct part *part, struct sums *sums, int64_t *number
         int64_t known = sums->numbers.n;
         numbered[j] = number_of(&sums->numbers, keys[j]);
         if (numbered[j] == known) {
-            memcpy(all_rows + (size_t)known * row_bytes, rows + (size_t)j * row_bytes, row_bytes);
+            memcpy(all_rows + (size_t)known * row_bytes + skipped,
+                   rows + (size_t)j * row_bytes + skipped, row_bytes - skipped);
             begun[known] = false;
         }
     }
@@ -290,6 +293,11 @@ static PyObject *add_up(gwi_state *state, PyObject *parts, struct sums *sums)
     sums->most = sums->given[KEYS].layout.n;
     sums->length = rows->ndim == 2 ? rows->shape[1] : 0;
     sums->dim = all->ndim == 2 ? all->shape[1] : 0;
+    if (sums->skipped < 0 || sums->skipped > sums->length) {
+        gwi_raise(state, GW_ERANGE, "skipped: %lld, of rows of %lld entries",
+                  (long long)sums->skipped, (long long)sums->length);
+        return NULL;
+    }
     if (sums->most > INT32_MAX / 2 || !is_matrix(rows, all->dtype, sums->most, sums->length) ||
         !is_matrix(all, rows->dtype, sums->most, sums->dim)) {
         gwi_raise(state, GW_EINVAL, "all_rows and sums: not matrices of one type for %lld keys",
@@ -309,8 +317,12 @@ static PyObject *rows_add_up(PyObject *module, PyObject *args)
     PyObject *parts, *objects[3], *n;
     struct sums sums;
 
-    if (!PyArg_ParseTuple(args, "OOOO", &parts, &objects[KEYS], &objects[ROWS], &objects[GRADIENT]))
+    long long skipped;
+
+    if (!PyArg_ParseTuple(args, "OLOOO", &parts, &skipped, &objects[KEYS], &objects[ROWS],
+                          &objects[GRADIENT]))
         return NULL;
+    sums.skipped = skipped;
     if (open_all(state, sums.given, 3, objects, sums_needs) < 0)
         return NULL;
     n = add_up(state, parts, &sums);
@@ -368,9 +380,9 @@ static PyMethodDef methods[] = {
      "rows_once(ids, first_key, n_rows, keys, which)\n--\n\n"
      "The keys of ids, each once, and which of them each id is; returns how many keys."},
     {"rows_add_up", rows_add_up, METH_VARARGS,
-     "rows_add_up(parts, all_keys, all_rows, sums)\n--\n\n"
-     "Of parts (keys, which or None, rows, gradient): each key once, its row, and the sum of its "
-     "gradients; returns how many keys."},
+     "rows_add_up(parts, skipped, all_keys, all_rows, sums)\n--\n\n"
+     "Of parts (keys, which or None, rows, gradient): each key once, its row without the entries "
+     "that are skipped at its beginning, and the sum of its gradients; returns how many keys."},
     {"rows_spread", rows_spread, METH_VARARGS,
      "rows_spread(rows, which, out)\n--\n\n"
      "The first entries of rows[which[i]], or of rows[i] if which is None, as many as out has."},

@@ -92,6 +92,20 @@ def test_a_pass_that_failed_does_not_spoil_the_next(make):
     assert (after - before).ne(0).any(1).nonzero().flatten().tolist() == [4]
 
 
+def test_look_ups_that_live_at_the_same_time_have_rows_of_their_own(make):
+    """A pass may run twice over what was looked up once, with other look-ups between."""
+    embedding = make(godwit.optim.Adagrad(lr=0.5))
+    embedding.reset(seed=3)
+    mirror = embedding.read(torch.arange(N)).clone()
+    first = embedding(torch.tensor([1, 2]))
+    for i in range(6):
+        embedding(torch.tensor([3 + i, 3 + i, 4])).sum()  # without a backward pass: given back at once
+    for _ in range(2):
+        first.sum().backward(retain_graph=True)  # both from the rows as they were looked up
+        mirror[[1, 2]] -= 0.5  # the first step of Adagrad, twice
+    assert torch.allclose(embedding.read(torch.arange(N)), mirror, rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rows_are_added_up_as_index_add_does(dtype):
     chance = torch.Generator().manual_seed(7)
@@ -109,16 +123,21 @@ def test_rows_are_added_up_as_index_add_does(dtype):
         parts.append((keys[:n_keys], which, rows, gradient))
     most = sum(len(part[0]) for part in parts)
     keys, rows, sums = torch.empty(most, dtype=torch.int64), torch.empty(most, 7, dtype=dtype), torch.empty(most, 5, dtype=dtype)
-    n = godwit._native.rows_add_up(parts, keys, rows, sums)
+    n = godwit._native.rows_add_up(parts, 0, keys, rows, sums)
     assert keys[:n].tolist() == list(first)
     assert torch.equal(rows[:n], torch.stack(list(first.values())))
     assert torch.allclose(sums[:n].double(), expected[keys[:n] - 100], rtol=0, atol=1e-5)
+    again = torch.zeros_like(rows)
+    assert godwit._native.rows_add_up(parts, 5, keys, again, sums) == n
+    assert torch.equal(again[:n, 5:], rows[:n, 5:]) and not again[:, :5].any()
+    with pytest.raises(godwit.OutOfRange, match="skipped: 8, of rows of 7 entries"):
+        godwit._native.rows_add_up(parts, 8, keys, rows, sums)
     with pytest.raises(godwit.InvalidValue, match="too few"):
-        godwit._native.rows_add_up(parts, keys[:3], rows[:3], sums[:3])
+        godwit._native.rows_add_up(parts, 0, keys[:3], rows[:3], sums[:3])
     with pytest.raises(godwit.OutOfRange, match="which: 9, of 2 rows"):
-        godwit._native.rows_add_up([(keys[:2], torch.tensor([9]), rows[:2], sums[:1])], keys, rows, sums)
+        godwit._native.rows_add_up([(keys[:2], torch.tensor([9]), rows[:2], sums[:1])], 0, keys, rows, sums)
     with pytest.raises(godwit.InvalidValue, match="do not go with 2 keys"):
-        godwit._native.rows_add_up([(keys[:2], None, rows[:3], sums[:2])], keys, rows, sums)
+        godwit._native.rows_add_up([(keys[:2], None, rows[:3], sums[:2])], 0, keys, rows, sums)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.complex64])
@@ -182,7 +201,9 @@ def test_first_values_are_the_same_for_any_number_of_parts(make):
     assert torch.equal(whole.read(everything), parted.read(everything))
     assert not torch.equal(whole.read(everything), other.read(everything))
     assert abs(whole.read(everything).std() - DIM**-0.5) < 0.02
-    assert (whole._pull(everything)[:, DIM:] == 0.25).all()
+    rows = torch.empty(5000, whole.length, dtype=torch.float64)
+    whole.worker.pull(everything + whole.first_key, rows)
+    assert (rows[:, DIM:] == 0.25).all()
 
 
 def test_first_values_can_be_given_by_a_function(make):

@@ -31,6 +31,24 @@ _BLOCK = 1024  # rows that are given their first values together, from one seed
 _Part = tuple[Tensor, Optional[Tensor], Tensor, Tensor]
 
 
+class _Lent:
+    """Memory for rows that are pulled.  When nobody has it any more, the next look-up does: what is new comes page by page,
+    which takes longer than to fill it."""
+
+    MOST_FREE = 4
+
+    def __init__(self, free: list[Tensor], n: int, length: int, dtype: torch.dtype) -> None:
+        self.free = free
+        self.memory = free.pop() if free else torch.empty(0, length, dtype=dtype)
+        if len(self.memory) < n:
+            self.memory = torch.empty(n, length, dtype=dtype)
+        self.rows = self.memory[:n]
+
+    def __del__(self) -> None:
+        if len(self.free) < self.MOST_FREE:
+            self.free.append(self.memory)
+
+
 @dataclass
 class _Room:
     """What a pass adds up in.  `pushed` is the push that may still read it."""
@@ -47,28 +65,38 @@ class _Pass:
     def __init__(self, worker: Worker, optimizer: Optimizer) -> None:
         self.worker, self.optimizer = worker, optimizer
         self.parts: list[_Part] = []
+        self._lent: list[_Lent] = []  # what they lie in
+        self._free: dict[tuple[int, torch.dtype], list[Tensor]] = {}
         self._rooms: dict[tuple[int, int, torch.dtype], _Room] = {}
         self._end: Optional[weakref.ref[_EndOfPass]] = None
 
-    def add(self, part: _Part) -> None:
+    def lend(self, n: int, length: int, dtype: torch.dtype) -> _Lent:
+        return _Lent(self._free.setdefault((length, dtype), []), n, length, dtype)
+
+    def add(self, part: _Part, lent: Optional[_Lent]) -> None:
         if self._end is None or self._end() is None:  # the first of a pass
             # The engine holds what it is to call when the pass is done, and lets go of it then, or when the pass fails.
             end = _EndOfPass(self)
             self._end = weakref.ref(end)
             self.parts.clear()  # of a pass that failed
+            self._lent.clear()
             torch.autograd.Variable._execution_engine.queue_callback(end)
         self.parts.append(part)
+        if lent is not None:
+            self._lent.append(lent)
 
     def push(self) -> None:
         parts, self.parts = self.parts, []
         for dim in {gradient.shape[1] for *_, gradient in parts}:
             self._push([part for part in parts if part[3].shape[1] == dim])
+        self._lent.clear()
 
     def _push(self, parts: list[_Part]) -> None:
         _, _, rows, gradient = parts[0]
         most = sum(len(part[0]) for part in parts)
         room = self._room(most, rows.shape[1], gradient.shape[1], rows.dtype)
-        n = _native.rows_add_up(parts, room.keys, room.rows, room.sums)
+        skipped = 0 if self.optimizer.reads_weights() else gradient.shape[1]
+        n = _native.rows_add_up(parts, skipped, room.keys, room.rows, room.sums)
         with torch.no_grad():
             changes = self.optimizer.changes(room.rows[:n], room.sums[:n])
         room.pushed = self.worker.push(room.keys[:n], changes, True)
@@ -97,8 +125,8 @@ class _LookUp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, a_pass: _Pass, keys: Tensor, rows: Tensor, which: Optional[Tensor],
-                dim: int) -> Tensor:
-        ctx.a_pass, ctx.keys, ctx.rows, ctx.which = a_pass, keys, rows, which
+                dim: int, lent: Optional[_Lent]) -> Tensor:
+        ctx.a_pass, ctx.keys, ctx.rows, ctx.which, ctx.lent = a_pass, keys, rows, which, lent
         weights = rows.new_empty(len(rows) if which is None else len(which), dim)
         _native.rows_spread(rows, which, weights)
         return weights
@@ -106,8 +134,8 @@ class _LookUp(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
-        ctx.a_pass.add((ctx.keys, ctx.which, ctx.rows, gradient.to(ctx.rows.dtype).contiguous()))
-        return (None,) * 6
+        ctx.a_pass.add((ctx.keys, ctx.which, ctx.rows, gradient.to(ctx.rows.dtype).contiguous()), ctx.lent)
+        return (None,) * 7
 
 
 class Embedding(torch.nn.Module):
@@ -152,8 +180,9 @@ class Embedding(torch.nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """The rows `ids`, in their shape and one more axis."""
         keys, which = self._keys_once(ids)
-        rows = self._pull(keys)
-        return self._weights(keys, rows, which).view(*ids.shape, self.embedding_dim)
+        lent = self._pass.lend(len(keys), self.length, self.dtype)
+        self.worker.pull(keys, lent.rows)
+        return self._weights(keys, lent.rows, which, lent).view(*ids.shape, self.embedding_dim)
 
     def sample(self, handle: Any, n: int) -> tuple[Tensor, Tensor]:
         """The next `n` rows of a prepared sample: their ids, and the rows as `forward` gives them."""
@@ -171,7 +200,9 @@ class Embedding(torch.nn.Module):
     def read(self, ids: Tensor) -> Tensor:
         """The rows as they are, without a gradient."""
         keys, which = self._keys_once(ids)
-        rows = self._pull(keys)[:, :self.embedding_dim]
+        rows = torch.empty(len(keys), self.length, dtype=self.dtype)
+        self.worker.pull(keys, rows)
+        rows = rows[:, :self.embedding_dim]
         return (rows if which is None else rows[which]).reshape(*ids.shape, self.embedding_dim)
 
     def intent(self, ids: Tensor, start: int, end: Optional[int] = None) -> None:
@@ -215,13 +246,8 @@ class Embedding(torch.nn.Module):
             flat = flat.long()
         return _once(flat.contiguous(), self.first_key, self.num_embeddings)
 
-    def _pull(self, keys: Tensor) -> Tensor:
-        rows = torch.empty(len(keys), self.length, dtype=self.dtype)
-        self.worker.pull(keys, rows)
-        return rows
-
-    def _weights(self, keys: Tensor, rows: Tensor, which: Optional[Tensor]) -> Tensor:
-        return _LookUp.apply(self._anchor, self._pass, keys, rows, which, self.embedding_dim)
+    def _weights(self, keys: Tensor, rows: Tensor, which: Optional[Tensor], lent: Optional[_Lent] = None) -> Tensor:
+        return _LookUp.apply(self._anchor, self._pass, keys, rows, which, self.embedding_dim, lent)
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}, first_key={self.first_key}, optimizer={self.optimizer}"
