@@ -19,7 +19,7 @@
 #define ATTEND_NS (200 * GWI_US) /* after the last thing that a worker did for its agent */
 #define LONGEST_ATTEND_NS (20 * GWI_MS)
 #define LOOKS_PER_YIELD 32
-#define LEAST_NAP_NS (300 * GWI_US) /* each takes a processor from somebody who computes */
+#define LEAST_NAP_NS (500 * GWI_US) /* each takes a processor from somebody who computes */
 #define REST 4                      /* times as long as what was done */
 #define MOST_REST_NS GWI_MS
 
