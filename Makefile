@@ -66,7 +66,7 @@ test-stress: ## parameters: every number of processes and threads, 60 s each (ST
 	@GODWIT_STRESS_SECONDS=$(STRESS_SECONDS) $(bin)/python tools/test.py stress
 
 test-memory: build ## whole memory: random programs on every fabric and node size, 2.4 GiB in one copy, optimizers (MEMORY_CASES=...)
-	@GODWIT_MEMORY_CASES=$(MEMORY_CASES) $(bin)/python -m pytest -q -p no:cacheprovider tests/jobs/test_memory.py
+	@GODWIT_ALL_JOBS=1 GODWIT_MEMORY_CASES=$(MEMORY_CASES) $(bin)/python -m pytest -q -p no:cacheprovider tests/jobs/test_memory.py
 
 test-peers: ## build mpi4torch in build/peers, run its tests on Godwit, compare values and gradients
 	@tools/setup.sh test
