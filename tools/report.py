@@ -44,8 +44,9 @@ def first_line(*command: str) -> str:
 def machine() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     system = re.search(r'PRETTY_NAME="(.*)"', Path("/etc/os-release").read_text())
+    kernel = platform.release().partition("-")[0]
     lines = [f"{processor()}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB",
-             f"{system[1] if system else platform.system()}, Linux {platform.release().partition("-")[0]}, {platform.libc_ver()[1] or '?'} C library",
+             f"{system[1] if system else platform.system()}, Linux {kernel}, {platform.libc_ver()[1] or '?'} C library",
              f"Python {platform.python_version()}, PyTorch {metadata.version('torch')}, NumPy {metadata.version('numpy')}",
              *filter(None, (first_line("mpirun.openmpi", "--version"), first_line("gcc", "--version"))),
              time.strftime("%Y-%m-%d")]
