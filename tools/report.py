@@ -65,7 +65,7 @@ def run(name: str) -> str:
             said.append(line)
     if bench.returncode not in (0, 1):
         raise SystemExit(f"bench/{name} ended with {bench.returncode}; the page is as it was for it")
-    text = re.sub(r"\A\s*=== .*\n", "", "".join(said)).strip()
+    text = re.sub(r"\A\s*=== .*\n", "", "".join(said)).strip("\n")
     text = text.replace(f"{ROOT}/", "")
     KEPT.mkdir(parents=True, exist_ok=True)
     (KEPT / f"{name}.txt").write_text(text + "\n")
@@ -94,7 +94,7 @@ def main() -> None:
         kept = KEPT / f"{name}.txt"
         if arguments.keep and not kept.exists():
             continue
-        text = kept.read_text().strip() if arguments.keep else run(name)
+        text = kept.read_text().strip("\n") if arguments.keep else run(name)
         PAGE.write_text(put(PAGE.read_text(), name, text))
     PAGE.write_text(put(PAGE.read_text(), "machine", machine()))
     print(f"\nthe page: {PAGE.relative_to(ROOT)}")
