@@ -5,7 +5,8 @@
  * brought together: look-ups name a row many times, and so do the gradients that come back.  The
  * functions write into arrays that the caller made large enough, and return how much they wrote.
  *
- * Threads  The GIL is released while rows are added up; the arrays are the caller's alone.   */
+ * Threads  The GIL is released while rows are added up and spread; the arrays are the caller's
+ * alone.   */
 #include "module.h"
 #include "refusal.h"
 
@@ -14,6 +15,12 @@
 
 #define BIT(dtype) GWI_DTYPE_BIT(GWI_##dtype)
 #define FLOATS (BIT(F32) | BIT(F64))
+
+#define WITHOUT_GIL(call)            \
+    do {                             \
+        Py_BEGIN_ALLOW_THREADS call; \
+        Py_END_ALLOW_THREADS         \
+    } while (0)
 
 /* ---- numbers in order of their first use ---------------------------------------------- */
 
@@ -174,6 +181,16 @@ static bool is_matrix(const gwi_layout *layout, uint8_t dtype, int64_t rows, int
            layout->shape[1] == columns;
 }
 
+/* Every number in `which` is one of a row; NULL: there are none. */
+static int check_which(const gwi_state *state, const int64_t *which, int64_t n, int64_t n_rows)
+{
+    for (int64_t i = 0; which != NULL && i < n; i++)
+        if ((uint64_t)which[i] >= (uint64_t)n_rows)
+            return gwi_raise(state, GW_ERANGE, "which: %lld, of %lld rows", (long long)which[i],
+                             (long long)n_rows);
+    return 0;
+}
+
 /* Everything is as long as it has to be, and every number in `which` is one of a row. */
 static int check_part(const gwi_state *state, const struct part *part, const struct sums *sums)
 {
@@ -190,11 +207,7 @@ static int check_part(const gwi_state *state, const struct part *part, const str
     if (sums->numbers.n + n_rows > sums->most)
         return gwi_raise(state, GW_EINVAL, "all_keys: %lld entries are too few",
                          (long long)sums->most);
-    for (int64_t i = 0; which != NULL && i < n; i++)
-        if ((uint64_t)which[i] >= (uint64_t)n_rows)
-            return gwi_raise(state, GW_ERANGE, "which: %lld, of %lld rows", (long long)which[i],
-                             (long long)n_rows);
-    return 0;
+    return check_which(state, which, n, n_rows);
 }
 
 static void add_f32(float *restrict to, const float *restrict from, int64_t n)
@@ -261,10 +274,8 @@ static int take_part(gwi_state *state, PyObject *object, struct sums *sums, int6
     if (open_all(state, part.given, n, objects, part_needs) < 0)
         return -1;
     int err = check_part(state, &part, sums);
-    if (err == 0) {
-        Py_BEGIN_ALLOW_THREADS add_part(&part, sums, numbered, begun);
-        Py_END_ALLOW_THREADS
-    }
+    if (err == 0)
+        WITHOUT_GIL(add_part(&part, sums, numbered, begun));
     close_all(part.given, n);
     return err;
 }
@@ -316,7 +327,6 @@ static PyObject *rows_add_up(PyObject *module, PyObject *args)
     gwi_state *state = gwi_state_of(module);
     PyObject *parts, *objects[3], *n;
     struct sums sums;
-
     long long skipped;
 
     if (!PyArg_ParseTuple(args, "OLOOO", &parts, &skipped, &objects[KEYS], &objects[ROWS],
@@ -332,9 +342,22 @@ static PyObject *rows_add_up(PyObject *module, PyObject *args)
 
 /* ---- spreading --------------------------------------------------------------------------- */
 
+enum { FROM, TO, BY };
+
+static void copy_rows(const gwi_layout *rows, const gwi_layout *out, const int64_t *which)
+{
+    size_t row_bytes = (size_t)rows->shape[1] * rows->item_bytes;
+    size_t out_bytes = (size_t)out->shape[1] * out->item_bytes;
+    const char *from = rows->data;
+    char *to = out->data;
+
+    for (int64_t i = 0; i < out->shape[0]; i++)
+        memcpy(to + (size_t)i * out_bytes,
+               from + (size_t)(which != NULL ? which[i] : i) * row_bytes, out_bytes);
+}
+
 static int spread(const gwi_state *state, const gwi_intake *given, bool has_which)
 {
-    enum { FROM, TO, BY };
     const gwi_layout *rows = &given[FROM].layout, *out = &given[TO].layout;
     const int64_t *which = has_which ? given[BY].layout.data : NULL;
     int64_t n = has_which ? given[BY].layout.n : rows->ndim == 2 ? rows->shape[0] : 0;
@@ -342,16 +365,10 @@ static int spread(const gwi_state *state, const gwi_intake *given, bool has_whic
 
     if (rows->ndim != 2 || !is_matrix(out, rows->dtype, n, dim) || rows->shape[1] < dim)
         return gwi_raise(state, GW_EINVAL, "rows and out: matrices of one type are needed");
-    for (int64_t i = 0; which != NULL && i < n; i++)
-        if ((uint64_t)which[i] >= (uint64_t)rows->shape[0])
-            return gwi_raise(state, GW_ERANGE, "which: %lld, of %lld rows", (long long)which[i],
-                             (long long)rows->shape[0]);
-    size_t row_bytes = (size_t)(rows->shape[1] * rows->item_bytes);
-    size_t out_bytes = (size_t)(dim * rows->item_bytes);
-    Py_BEGIN_ALLOW_THREADS for (int64_t i = 0; i < n; i++) memcpy(
-        (char *)out->data + (size_t)i * out_bytes,
-        (const char *)rows->data + (size_t)(which != NULL ? which[i] : i) * row_bytes, out_bytes);
-    Py_END_ALLOW_THREADS return 0;
+    if (check_which(state, which, n, rows->shape[0]) < 0)
+        return -1;
+    WITHOUT_GIL(copy_rows(rows, out, which));
+    return 0;
 }
 
 static PyObject *rows_spread(PyObject *module, PyObject *args)
