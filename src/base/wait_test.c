@@ -165,6 +165,27 @@ static void who_polls_looks_often_at_first_and_then_hardly_costs_anything(void *
     assert_true(used < 30 * GWI_MS);
 }
 
+static void who_is_in_no_hurry_sleeps_at_once_and_long(void **state)
+{
+    (void)state;
+    gwi_bell bell = {0};
+    gwi_waiter w;
+    int n_before = 0, n_naps = 0;
+
+    gwi_waiter_init(&w, &bell, NULL);
+    w.polls = 1;
+    w.least_ns = 5 * GWI_MS;
+    for (; !w.armed; n_before++)
+        gwi_waiter_pause(&w);
+    assert_true(n_before <= 64); /* the clock is looked at no earlier */
+    int64_t began = gwi_now_ns();
+    for (; gwi_now_ns() - began < 60 * GWI_MS; n_naps++)
+        gwi_waiter_pause(&w);
+    assert_in_range(n_naps, 1, 12);
+    gwi_waiter_fini(&w);
+    assert_int_equal(bell.sleepers, 0);
+}
+
 static void who_polls_is_still_woken_by_the_bell(void **state)
 {
     (void)state;
@@ -221,6 +242,7 @@ static void while_somebody_attends_the_sleeper_is_not_announced(void **state)
 
 GWI_TESTS(cmocka_unit_test(while_somebody_attends_the_sleeper_is_not_announced),
           cmocka_unit_test(who_polls_looks_often_at_first_and_then_hardly_costs_anything),
+          cmocka_unit_test(who_is_in_no_hurry_sleeps_at_once_and_long),
           cmocka_unit_test(who_polls_is_still_woken_by_the_bell),
           cmocka_unit_test(no_ring_is_lost_between_threads),
           cmocka_unit_test(no_ring_is_lost_between_processes),
