@@ -31,12 +31,13 @@ def module_of(program: Path, name: str) -> Iterator[ModuleType]:
                 del sys.modules[new]
 
 
-def until_signalled(command: Sequence[str | Path], n: int, what: signal.Signals, rank: Optional[int]) -> tuple[str, int]:
+def until_signalled(command: Sequence[str | Path], n: int, what: signal.Signals, rank: Optional[int],
+                    **environment: str) -> tuple[str, int]:
     """Start a job, and when it has told of `n` epochs send a signal to one of its ranks, or to the job if None.
 
     Returns what it printed and its exit code."""
     job = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                           env=job_environment())
+                           env=job_environment() | environment)
     text = ""
     for text_line in job.stdout:
         text += text_line

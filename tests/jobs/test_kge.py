@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -11,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from processes import BIN, job_environment, run
+from processes import BIN, run
+from programs import until_signalled
 
 pytest.importorskip("torch")
 
@@ -24,23 +24,14 @@ def result(done: subprocess.CompletedProcess[str], part: str) -> float:
     return float(re.search(rf"{part} +(\S+)", done.stdout)[1])
 
 
-def start_until(epoch: int, *words) -> subprocess.Popen[str]:
-    """A job of two processes whose line for that epoch has come."""
-    job = subprocess.Popen([str(word) for word in (BIN / "godwit", "run", "-n", "2", KGE, *SMALL, *words)],
-                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=job_environment())
-    for line in job.stdout:
-        if re.match(rf"\[0\] +{epoch} ", line):
-            break
-    return job
+def command(*words) -> list:
+    return [BIN / "godwit", "run", "-n", "2", KGE, *SMALL, *words, "--epochs", "100000"]
 
 
 def test_killed_in_an_epoch_it_goes_on_with_fewer_processes(tmp_path, leaves_nothing):
     options = ["--one-vs-all", "--reciprocal", "--output", tmp_path, "--save-every", "2"]
-    job = start_until(3, *options, "--epochs", "100000")
-    rank = int(Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()[-1])
-    os.kill(rank, signal.SIGKILL)
-    said = job.communicate(timeout=60)[0]
-    assert job.returncode != 0 and "died" in said, said
+    said, code = until_signalled(command(*options), 3, signal.SIGKILL, rank=1)
+    assert code != 0 and "died" in said, said
     saved = json.loads((tmp_path / "history.json").read_text())[-1]["epoch"]
     assert saved >= 2
     done = run(sys.executable, KGE, *SMALL, *options, "--epochs", str(saved + 12), "--resume", timeout=100)
@@ -61,9 +52,7 @@ def test_models_and_losses_on_nodes_of_their_own(more, tmp_path, leaves_nothing)
 
 
 def test_ctrl_c_leaves_a_checkpoint_and_no_error(tmp_path, leaves_nothing):
-    job = start_until(2, "--epochs", "100000", "--output", tmp_path)
-    job.send_signal(signal.SIGINT)
-    text = job.communicate(timeout=60)[0]
+    text, _ = until_signalled(command("--output", tmp_path), 2, signal.SIGINT, rank=None)
     assert "what is trained is in" in text and "Traceback" not in text, text
     assert (tmp_path / "checkpoint" / "checkpoint.json").exists()
 

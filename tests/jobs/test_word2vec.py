@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import random
 import re
 import signal
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from processes import BIN, job_environment, run
+from programs import until_signalled
 
 APP = Path(__file__).resolve().parents[2] / "apps" / "word2vec"
 TOY = ["--generate", "--words", "200000", "--vocabulary", "2000", "--rate", "0.05", "--dim", "50", "--block", "128"]
@@ -137,12 +137,6 @@ def test_a_checkpoint_of_another_text_is_refused(tmp_path, plain):
 
 def test_ctrl_c_leaves_a_checkpoint_and_no_error(tmp_path, plain, leaves_nothing):
     command = [BIN / "godwit", "run", "-n", "2", "--node-size", "1", APP, *TOY, "--epochs", "100000", "--output", tmp_path]
-    job = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                           env=job_environment() | plain)
-    for line in job.stdout:
-        if re.match(r"\[0\] +1 ", line):
-            break
-    os.kill(job.pid, signal.SIGINT)
-    text = job.communicate(timeout=60)[0]
-    assert job.returncode == 130 or job.returncode == 0, text
+    text, code = until_signalled(command, 1, signal.SIGINT, rank=None, **plain)
+    assert code in (0, 130), text
     assert "what is trained is in" in text and "Traceback" not in text, text
