@@ -49,12 +49,7 @@ def parse_options() -> argparse.Namespace:
     options = training.parse(parser)
     if options.generate == (options.clicks is not None):
         parser.error("give either --clicks FILE or --generate")
-    for name in ("rows", "dim", "hidden", "batch"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} {getattr(options, name)}: it must be 1 or more")
-    for name, least in (("n", 100), ("values", 4)):
-        if getattr(options, name) < least:
-            parser.error(f"--{name} {getattr(options, name)}: it must be {least} or more")
+    training.at_least(parser, options, rows=1, dim=1, hidden=1, batch=1, n=100, values=4)
     if not 0 < options.held_out < 1:
         parser.error(f"--held-out {options.held_out}: it must be between 0 and 1")
     return options

@@ -56,6 +56,7 @@ def parse_options() -> argparse.Namespace:
     options = training.parse(parser)
     if options.generate == (options.dataset is not None):
         parser.error("give either --dataset DIR or --generate")
+    training.at_least(parser, options, entities=20, dim=1, batch=1, negatives=0)
     return options
 
 

@@ -53,9 +53,7 @@ def parse_options() -> argparse.Namespace:
         parser.error("give either --ratings FILE or --generate")
     if options.compare and options.resume:
         parser.error("--compare begins anew; it cannot --resume")
-    for name in ("users", "items", "n", "rank", "batch"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} {getattr(options, name)}: it must be 1 or more")
+    training.at_least(parser, options, users=1, items=1, n=1, rank=1, batch=1)
     if not 0 < options.held_out < 1:
         parser.error(f"--held-out {options.held_out}: it must be between 0 and 1")
     return options

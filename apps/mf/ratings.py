@@ -111,7 +111,7 @@ def generate(n_users: int, n_items: int, n_ratings: int, rank: int, noise: float
     The i-th user, and the i-th item, occurs in proportion to 1 / i^zipf, but nobody rates anything twice.
     """
     if n_ratings > n_users * n_items / 2:
-        raise SystemExit(f"--ratings {n_ratings}: of {n_users} users and {n_items} items at most half of the "
+        raise SystemExit(f"--n {n_ratings}: of {n_users} users and {n_items} items at most half of the "
                          f"{n_users * n_items} pairs can be had")
     chance = torch.Generator().manual_seed(seed)
     users, items = _pairs(n_users, n_items, n_ratings, zipf, chance)

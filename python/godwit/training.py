@@ -26,7 +26,7 @@ from typing import Any, Optional, TypeVar
 from . import Parameters, Worker
 from .show import Bar, Curve, curves, say, speaks
 
-__all__ = ["Ranks", "Training", "in_step", "known_ahead", "options", "parse"]
+__all__ = ["Ranks", "Training", "at_least", "in_step", "known_ahead", "options", "parse"]
 
 
 # ---- options -----------------------------------------------------------------------------------------------------
@@ -59,12 +59,15 @@ def parse(parser: argparse.ArgumentParser, words: Optional[list[str]] = None) ->
     if config is not None:
         parser.set_defaults(**_read_config(parser, config))
     found = parser.parse_args(words)
-    for name in ("evaluate_every", "save_every"):
-        if getattr(found, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} {getattr(found, name)}: it must be 1 or more")
-    if found.ahead < 0:
-        parser.error(f"--ahead {found.ahead}: it must be 0 or more")
+    at_least(parser, found, evaluate_every=1, save_every=1, ahead=0)
     return found
+
+
+def at_least(parser: argparse.ArgumentParser, found: argparse.Namespace, **least: int) -> None:
+    """Refuse options that are smaller than these."""
+    for name, bound in least.items():
+        if getattr(found, name) < bound:
+            parser.error(f"--{name.replace('_', '-')} {getattr(found, name)}: it must be {bound} or more")
 
 
 def _read_config(parser: argparse.ArgumentParser, path: Path) -> dict[str, Any]:

@@ -72,3 +72,8 @@ def test_what_is_wrong_with_a_file_is_told(text, complaint, tmp_path):
         (tmp_path / "ratings.txt").write_text(text)
     with module_of(MF, "ratings") as ratings, pytest.raises(SystemExit, match=complaint):
         ratings.read(tmp_path / "ratings.txt", None, 0.1, 0)
+
+
+def test_more_made_up_ratings_than_pairs_are_refused_by_their_option(tmp_path):
+    done = run(sys.executable, MF, "--generate", "--users", "10", "--items", "10", "--n", "51", "--output", tmp_path)
+    assert done.returncode != 0 and "--n 51: of 10 users and 10 items" in done.stderr

@@ -92,6 +92,17 @@ def test_a_pass_that_failed_does_not_spoil_the_next(make):
     assert (after - before).ne(0).any(1).nonzero().flatten().tolist() == [4]
 
 
+def test_a_batch_without_rows_changes_nothing(make):
+    embedding = make(godwit.optim.Adagrad(lr=0.5))
+    embedding.reset(seed=3)
+    before = embedding.read(torch.arange(N))
+    nothing = embedding(torch.empty(2, 0, dtype=torch.int64))
+    assert nothing.shape == (2, 0, DIM)
+    nothing.sum().backward()
+    (embedding(torch.empty(0, dtype=torch.int32)).sum() + 0 * embedding(torch.tensor([1])).sum()).backward()
+    assert torch.equal(embedding.read(torch.arange(N)), before)
+
+
 def test_look_ups_that_live_at_the_same_time_have_rows_of_their_own(make):
     """A pass may run twice over what was looked up once, with other look-ups between."""
     embedding = make(godwit.optim.Adagrad(lr=0.5))

@@ -55,6 +55,15 @@ def test_numbers_out_of_range_are_refused(words, capsys):
     assert f"{words[0]} {words[1]}: it must be" in capsys.readouterr().err
 
 
+def test_a_program_says_what_its_own_options_must_be(capsys):
+    parser = training.options("toy")
+    parser.add_argument("--batch-size", type=int, default=0)
+    training.at_least(parser, training.parse(parser, ["--batch-size", "3"]), batch_size=3)
+    with pytest.raises(SystemExit):
+        training.at_least(parser, training.parse(parser, []), batch_size=3)
+    assert "--batch-size 0: it must be 3 or more" in capsys.readouterr().err
+
+
 # ---- epochs ----------------------------------------------------------------------------------------
 
 
