@@ -55,7 +55,9 @@ class TimedWorker:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._worker, name)
-        return timed(name, found) if callable(found) else found
+        if callable(found):
+            found = self.__dict__[name] = timed(name, found)  # is found there the next time
+        return found
 
 
 def put_clocks() -> None:
