@@ -26,7 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench" / "shared"))
-from machine import processor  # noqa: E402
+from machine import kernel, processor  # noqa: E402
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 KEPT = ROOT / "build" / "report"
@@ -44,9 +44,8 @@ def first_line(*command: str) -> str:
 def machine() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     system = re.search(r'PRETTY_NAME="(.*)"', Path("/etc/os-release").read_text())
-    kernel = platform.release().partition("-")[0]
     lines = [f"{processor()}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB",
-             f"{system[1] if system else platform.system()}, Linux {kernel}, {platform.libc_ver()[1] or '?'} C library",
+             f"{system[1] if system else platform.system()}, Linux {kernel()}, {platform.libc_ver()[1] or '?'} C library",
              f"Python {platform.python_version()}, PyTorch {metadata.version('torch')}, NumPy {metadata.version('numpy')}",
              *filter(None, (first_line("mpirun.openmpi", "--version"), first_line("gcc", "--version"))),
              time.strftime("%Y-%m-%d")]
@@ -63,7 +62,7 @@ def run(name: str) -> str:
         for line in bench.stdout:
             print(line, end="", flush=True)
             said.append(line)
-    if bench.returncode not in (0, 1):
+    if bench.returncode != 0:
         raise SystemExit(f"bench/{name} ended with {bench.returncode}; the page is as it was for it")
     text = re.sub(r"\A\s*=== .*\n", "", "".join(said)).strip("\n")
     text = text.replace(f"{ROOT}/", "")

@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -32,7 +31,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "shared"), str(HERE.parent / "params")]
 
-from machine import CannotRun, busy_s, own_s, processor, progress, run_main  # noqa: E402
+from machine import CannotRun, busy_s, kernel, own_s, processor, progress, run_main  # noqa: E402
 from report import Spread, at_least, print_about, ratio  # noqa: E402
 from table import Table, add_usual_arguments, conclude, draw_nothing  # noqa: E402
 
@@ -93,7 +92,7 @@ def measure_round(arguments: argparse.Namespace, number: int) -> dict[str, Any]:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     start, load = time.monotonic(), os.getloadavg()[0]
     rounds = [measure_round(arguments, number) for number in range(arguments.rounds)]
-    about = {"processor": processor(), "cores": sorted(os.sched_getaffinity(0)), "kernel": platform.release(),
+    about = {"processor": processor(), "cores": sorted(os.sched_getaffinity(0)), "kernel": kernel(),
              "quick": arguments.quick, "load_before": load, "load_after": os.getloadavg()[0],
              "took_s": time.monotonic() - start}
     return {"about": about, "names": arguments.names, "rounds": rounds}

@@ -24,7 +24,6 @@ import argparse
 import dataclasses
 import json
 import os
-import platform
 import shutil
 import sys
 import tempfile
@@ -35,7 +34,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shared"))
 
-from machine import processor, progress, run_main, run_program  # noqa: E402
+from machine import kernel, processor, progress, run_main, run_program  # noqa: E402
 from table import Table, add_usual_arguments, check_usual_arguments, conclude, draw_nothing, short  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -83,7 +82,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         progress(f"{name}, {arguments.rounds} rounds")
         layouts[name] = measure_layout(arguments, processes, nodes)
     progress("")
-    about = {"processor": processor(), "cores": os.cpu_count(), "kernel": platform.release(), "quick": arguments.quick,
+    about = {"processor": processor(), "cores": os.cpu_count(), "kernel": kernel(), "quick": arguments.quick,
              "directory": str(arguments.dir), "gb": arguments.keys * (4 * LENGTH + 8) * 1e-9, "load_before": load,
              "load_after": os.getloadavg()[0]}
     return {"about": about, "layouts": layouts}

@@ -41,7 +41,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -54,7 +53,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shared"))
 import peers  # noqa: E402
 import plot  # noqa: E402
 import report  # noqa: E402
-from machine import CannotRun, processor, progress, two_cores  # noqa: E402
+from machine import CannotRun, compile_with, kernel, processor, progress, two_cores  # noqa: E402
 from peers import Job  # noqa: E402
 from report import ALLREDUCE_SIZES, N_RANKS, OTHER_KINDS, OTHER_SIZES, PYTHON_DOUBLES  # noqa: E402
 from table import conclude  # noqa: E402
@@ -221,9 +220,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     programs = peers.build_programs(arguments.godwit)
     if not programs:
         raise CannotRun("nothing to measure")
-    copy = peers.compile_with("cc", ["copy.c"], arguments.godwit.parent / "copy")
+    copy = compile_with("cc", peers.HERE, ["copy.c"], arguments.godwit.parent / "copy")
     about: dict[str, Any] = {
-        "processor": processor(), "cores": cores, "kernel": platform.release(),
+        "processor": processor(), "cores": cores, "kernel": kernel(),
         "versions": peers.versions(programs), "load_before": os.getloadavg()[0], "quick": arguments.quick,
         "python": {}}
     from_c = c_rounds(programs, copy, arguments) if arguments.only != "python" else []

@@ -38,7 +38,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -52,7 +51,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shared"))
 
-from machine import CannotRun, compile_with, processor, progress, two_cores  # noqa: E402
+from machine import CannotRun, compile_with, kernel, processor, progress, two_cores  # noqa: E402
 from table import short  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
@@ -374,7 +373,7 @@ def main() -> int:
     if not programs:
         raise CannotRun("nothing to measure")
     programs["busy"] = compile_with("cc", HERE, ["busy.c"], arguments.godwit.parent / "busy")
-    about = {"processor": processor(), "cores": cores, "kernel": platform.release(), "versions": versions(programs),
+    about = {"processor": processor(), "cores": cores, "kernel": kernel(), "versions": versions(programs),
              "load_before": os.getloadavg()[0], "yielding": arguments.yielding, "quick": arguments.quick}
     print(f"{about['processor']}, cores {cores[0]} and {cores[1]}, Linux {about['kernel']}, "
           + ", ".join(f"{NAMES[peer]} {version}" for peer, version in about["versions"].items())

@@ -35,7 +35,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import sys
 import time
 from pathlib import Path
@@ -45,7 +44,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shared"))
 
 import plot  # noqa: E402
 import report  # noqa: E402
-from machine import processor, progress, run_main, two_cores  # noqa: E402
+from machine import kernel, processor, progress, run_main, two_cores  # noqa: E402
 from programs import HERE, ROOT, Program, started  # noqa: E402
 from report import AHEADS, CACHE_KEYS, GIGABYTE_KEYS, N_KEYS  # noqa: E402
 from table import conclude  # noqa: E402
@@ -211,7 +210,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         run["python"] = bench.python()
     if "pages" in parts:
         run["pages"] = bench.pages()
-    bench.about.update({"processor": processor(), "cores": cores, "kernel": platform.release(), "quick": arguments.quick,
+    bench.about.update({"processor": processor(), "cores": cores, "kernel": kernel(), "quick": arguments.quick,
                         "rounds": arguments.rounds, "load_before": load, "load_after": os.getloadavg()[0],
                         "took_s": time.monotonic() - start})
     return run

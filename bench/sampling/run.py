@@ -28,7 +28,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import sys
 import time
 from pathlib import Path
@@ -37,7 +36,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "shared"), str(HERE.parent / "params")]
 
-from machine import busy_s, own_s, processor, progress, run_main, run_program, two_cores  # noqa: E402
+from machine import busy_s, kernel, own_s, processor, progress, run_main, run_program, two_cores  # noqa: E402
 from report import Part, Spread, at_least, print_about, ratio  # noqa: E402
 from table import Table, add_usual_arguments, check_usual_arguments, conclude, draw_nothing  # noqa: E402
 
@@ -74,7 +73,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     os.sched_setaffinity(0, cores)
     start, load = time.monotonic(), os.getloadavg()[0]
     rounds = [measure_round(arguments, number) for number in range(arguments.rounds)]
-    about = {"processor": processor(), "cores": cores, "kernel": platform.release(), "quick": arguments.quick,
+    about = {"processor": processor(), "cores": cores, "kernel": kernel(), "quick": arguments.quick,
              "load_before": load, "load_after": os.getloadavg()[0], "took_s": time.monotonic() - start}
     return {"about": about, "rounds": rounds}
 

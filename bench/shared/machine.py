@@ -41,6 +41,11 @@ def two_cores() -> list[int]:
     raise CannotRun("needs two cores")
 
 
+def kernel() -> str:
+    """Its number, without what its builder added."""
+    return platform.release().partition("-")[0]
+
+
 def processor() -> str:
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -36,7 +35,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "shared"))
 
-from machine import CannotRun, processor, progress, run_main  # noqa: E402
+from machine import CannotRun, kernel, processor, progress, run_main  # noqa: E402
 from table import Table, conclude, draw_nothing  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
@@ -143,7 +142,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     start, load = time.monotonic(), os.getloadavg()[0]
     rounds = [measure_round(arguments, number) for number in range(arguments.rounds)]
     first = rounds[0]["gensim 1"]
-    return {"about": {"processor": processor(), "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
+    return {"about": {"processor": processor(), "cores": len(os.sched_getaffinity(0)), "kernel": kernel(),
                       "gensim": arguments.version, "words": first["words"], "vocabulary": first["vocabulary"],
                       "epochs": arguments.epochs, "load_before": load, "load_after": os.getloadavg()[0],
                       "took_s": time.monotonic() - start},

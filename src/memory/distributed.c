@@ -39,12 +39,14 @@ struct exchange {
     gwi_whole *whole;
     enum what what;
     size_t row_bytes, block; /* rows in a block */
-    struct ask *out, *in;    /* by rank, as the next four */
+    struct ask *out, *in;    /* by rank, as the next five */
     size_t *at_out, *at_in;
+    size_t **cursors; /* where in rows_out the next row of a rank goes */
     gw_request **index_out, **index_in;
     gw_request **values_out, **values_in; /* by block, rank after rank */
     size_t *first_out, *first_in;         /* by rank: the first of its blocks */
-    size_t near_at, n_near;               /* in rows_out: rows reached in place */
+    size_t near_at, n_near, next_near;    /* in rows_out: rows reached in place */
+    int only_near;                        /* 1 + the rank that has them; 0: several may */
     size_t n_in;
     size_t n_requests; /* all of them lie in one array, from index_out on */
 };
@@ -112,7 +114,7 @@ static int new_lists(struct exchange *x)
 {
     size_t size = (size_t)x->whole->size;
 
-    x->out = calloc(size, 2 * sizeof *x->out + 4 * sizeof *x->at_out);
+    x->out = calloc(size, 2 * sizeof *x->out + 4 * sizeof *x->at_out + sizeof *x->cursors);
     if (x->out == NULL)
         return gwi_fail(GW_ENOMEM, "an exchange between %zu ranks", size);
     x->in = x->out + size;
@@ -120,6 +122,7 @@ static int new_lists(struct exchange *x)
     x->at_in = x->at_out + size;
     x->first_out = x->at_in + size;
     x->first_in = x->first_out + size;
+    x->cursors = (size_t **)(void *)(x->first_in + size);
     return 0;
 }
 
@@ -128,8 +131,8 @@ static int split(struct exchange *x, gw_indices indices)
 {
     gwi_whole *w = x->whole;
     int64_t first = x->memory->first_row;
-    size_t sum = 0, near = 0;
-    int err = gwi_room_need(&w->rows_out, indices.n * sizeof(int64_t));
+    size_t sum = 0;
+    int n_owners = 0, err = gwi_room_need(&w->rows_out, indices.n * sizeof(int64_t));
 
     if (err == 0)
         err = gwi_room_need(&w->at_out, indices.n * sizeof(uint32_t));
@@ -140,19 +143,28 @@ static int split(struct exchange *x, gw_indices indices)
     for (int r = 0; r < w->size; r++) {
         x->at_out[r] = sum;
         if (is_far(x, r) || is_kept(x, r)) {
+            x->cursors[r] = &x->at_out[r];
             sum += (size_t)x->out[r].n;
         } else {
+            x->cursors[r] = &x->next_near;
             x->n_near += (size_t)x->out[r].n;
+            if (x->out[r].n > 0) {
+                n_owners++;
+                x->only_near = 1 + r;
+            }
             x->out[r].n = 0;
         }
     }
-    x->near_at = sum;
+    x->only_near = n_owners == 1 ? x->only_near : 0;
+    x->near_at = x->next_near = sum;
+    /* Owners come in any order, so there is no jump that depends on them. */
+    int64_t *rows = rows_out(x);
+    uint32_t *at = places(x);
     for (size_t i = 0; i < indices.n; i++) {
         int64_t row = first + gwi_index_at(indices, i);
-        int r = gwi_partition_owner(&w->parts, row);
-        size_t at = is_far(x, r) || is_kept(x, r) ? x->at_out[r]++ : x->near_at + near++;
-        rows_out(x)[at] = row;
-        places(x)[at] = (uint32_t)i;
+        size_t next = (*x->cursors[gwi_partition_owner(&w->parts, row)])++;
+        rows[next] = row;
+        at[next] = (uint32_t)i;
     }
     for (int r = 0; r < w->size; r++)
         x->at_out[r] -= (size_t)x->out[r].n;
@@ -321,14 +333,17 @@ static int await_rows(struct exchange *x, int r)
     return err;
 }
 
-static gwi_steps steps_of(const int64_t *rows, size_t n, const uint32_t *at)
+/* Rows that others ask for, or bring: ours. */
+static gwi_steps own_steps(const struct exchange *x, size_t at, size_t n)
 {
-    return (gwi_steps){.indices = {rows, n, GW_I64}, .at = at};
+    return (gwi_steps){.indices = {rows_in(x) + at, n, GW_I64}, .only = 1 + x->whole->rank};
 }
 
 static gwi_steps near_steps(const struct exchange *x)
 {
-    return steps_of(rows_out(x) + x->near_at, x->n_near, places(x) + x->near_at);
+    return (gwi_steps){.indices = {rows_out(x) + x->near_at, x->n_near, GW_I64},
+                       .at = places(x) + x->near_at,
+                       .only = x->only_near};
 }
 
 /* gathering */
@@ -355,13 +370,10 @@ static void place(const struct exchange *x, const struct arrival *a)
     const uint32_t *at = places(x) + x->at_out[a->rank] + a->block * x->block;
     size_t n = block_rows(x, x->out[a->rank].n, a->block);
 
-    for (size_t i = 0; i < n; i++) {
-        unsigned char *to = a->out + at[i] * a->out_bytes;
-        if (a->convert != NULL)
-            a->convert(to, from + i * x->row_bytes, x->memory->row_entries);
-        else
-            memcpy(to, from + i * x->row_bytes, x->row_bytes);
-    }
+    if (a->convert == NULL)
+        gwi_rows_place(a->out, from, at, n, x->row_bytes);
+    for (size_t i = 0; i < n && a->convert != NULL; i++)
+        a->convert(a->out + at[i] * a->out_bytes, from + i * x->row_bytes, x->memory->row_entries);
 }
 
 /* Put in place what is there; or, if it `waits`, everything.  A block of the window that is free
@@ -398,7 +410,7 @@ static int serve(struct exchange *x, int r, struct arrival *a)
             err = gw_request_wait(&sends[b - WINDOW], NULL);
         if (err < 0)
             break;
-        gwi_rows_read(x->memory, steps_of(rows_in(x) + x->at_in[r] + b * x->block, n, NULL), values,
+        gwi_rows_read(x->memory, own_steps(x, x->at_in[r] + b * x->block, n), values,
                       x->whole->dtype);
         err = gw_comm_isend(x->whole->comm, values, n * x->row_bytes, GW_U8, r, VALUES_TAG, 0, NULL,
                             &sends[b]);
@@ -456,13 +468,10 @@ static int send_values(struct exchange *x, int r, const unsigned char *values, g
 
     for (size_t b = 0; b < n_blocks(x, x->out[r].n) && err == 0; b++) {
         size_t n = block_rows(x, x->out[r].n, b), at = x->at_out[r] + b * x->block;
-        for (size_t i = at; i < at + n; i++) {
-            const unsigned char *from = values + places(x)[i] * in_bytes;
-            if (convert != NULL)
-                convert(sent_values(x, i), from, x->memory->row_entries);
-            else
-                memcpy(sent_values(x, i), from, in_bytes);
-        }
+        if (convert == NULL)
+            gwi_rows_pick(sent_values(x, at), values, places(x) + at, n, x->row_bytes);
+        for (size_t i = at; i < at + n && convert != NULL; i++)
+            convert(sent_values(x, i), values + places(x)[i] * in_bytes, x->memory->row_entries);
         if (is_far(x, r))
             err = gw_comm_isend(x->whole->comm, sent_values(x, at), n * x->row_bytes, GW_U8, r,
                                 VALUES_TAG, 0, NULL, &x->values_out[x->first_out[r] + b]);
@@ -493,7 +502,7 @@ static int write_arrived(struct exchange *x, int r)
 
     for (size_t b = 0; b < n_blocks(x, x->in[r].n) && err == 0; b++) {
         size_t n = block_rows(x, x->in[r].n, b), at = x->at_in[r] + b * x->block;
-        gwi_steps steps = steps_of(rows_in(x) + at, n, NULL);
+        gwi_steps steps = own_steps(x, at, n);
         err = x->row_bytes > 0 ? gw_request_wait(&x->values_in[x->first_in[r] + b], NULL) : 0;
         if (err == 0 && x->what == SCATTER_ADD)
             err = gwi_rows_add(x->memory, steps, come_values(x, at), x->whole->dtype);

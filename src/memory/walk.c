@@ -13,7 +13,9 @@
 #include <sched.h>
 #include <string.h>
 
-#define AHEAD 16         /* rows between asking for one and using it; a power of 2 */
+#define AHEAD 16         /* rows, at least, between asking for one and using it */
+#define BURST 8          /* rows whose beginnings are asked for at once */
+#define RING 32          /* AHEAD + BURST, or more; a power of 2 */
 #define LINES_AHEAD 8    /* of a row; the processor fetches more of it by itself */
 #define SPINS 200        /* looks at a latch before others may run */
 #define YIELDS 1000      /* before the fabric is asked whether somebody died */
@@ -23,7 +25,8 @@
 enum { ONE_MAPPING = 1, SHORT_INDICES = 2 };
 
 struct walk {
-    unsigned char *base; /* ONE_MAPPING: of row 0 */
+    unsigned char *base;    /* ONE_MAPPING: where row 0 is, or would be */
+    gwi_row_latch *latches; /* ONE_MAPPING */
     size_t pitch, column_at;
     int64_t first_row;
     const gwi_partition *parts;
@@ -32,12 +35,25 @@ struct walk {
     size_t n, n_lines;
 };
 
+/* The rank whose mapping has all rows of a walk; -1: there may be several. */
+static int only_mapping(const gw_memory *memory, gwi_steps steps)
+{
+    return memory->whole->kind == GW_CONTINUOUS ? 0 : steps.only - 1;
+}
+
 static struct walk walk_of(const gw_memory *memory, gwi_steps steps)
 {
     const gwi_whole *w = memory->whole;
     size_t lines = (memory->row_bytes + GWI_LINE - 1) / GWI_LINE;
+    int only = only_mapping(memory, steps);
+    uintptr_t base = 0;
 
-    return (struct walk){.base = w->kind == GW_CONTINUOUS ? w->rows[0] + memory->column_at : NULL,
+    if (only >= 0) {
+        int64_t first = w->kind == GW_CONTINUOUS ? 0 : w->parts.starts[only];
+        base = (uintptr_t)w->rows[only] - (size_t)first * w->pitch + memory->column_at;
+    }
+    return (struct walk){.base = (unsigned char *)base,
+                         .latches = only >= 0 ? w->latches[only] : NULL,
                          .pitch = w->pitch,
                          .column_at = memory->column_at,
                          .first_row = steps.first_row,
@@ -50,7 +66,7 @@ static struct walk walk_of(const gw_memory *memory, gwi_steps steps)
 
 static int known_of(const gw_memory *memory, gwi_steps steps)
 {
-    return (memory->whole->kind == GW_CONTINUOUS ? ONE_MAPPING : 0) |
+    return (only_mapping(memory, steps) >= 0 ? ONE_MAPPING : 0) |
            (steps.indices.dtype == GW_I32 ? SHORT_INDICES : 0);
 }
 
@@ -65,36 +81,50 @@ GWI_INLINE unsigned char *find(const struct walk *w, size_t i, int known)
     int64_t row = row_number(w, i, known);
 
     if (known & ONE_MAPPING)
-        return w->base + (size_t)row * w->pitch;
+        return (unsigned char *)((uintptr_t)w->base + (size_t)row * w->pitch);
     int owner = gwi_partition_owner(w->parts, row);
     return w->rows[owner] + (size_t)(row - w->parts->starts[owner]) * w->pitch + w->column_at;
 }
 
-/* Where the rows just ahead lie: row i at i % AHEAD. */
-typedef unsigned char *ring[AHEAD];
+/* Where the rows just ahead lie: row i at i % RING. */
+typedef unsigned char *ring[RING];
 
-GWI_INLINE void look_ahead(const struct walk *w, ring places, size_t i, int known)
+/* Find some rows and ask for their beginnings, one right after the other.  In large memory each
+ * takes a walk through page tables, which the processor waits for before it is done with the
+ * instruction: so those walks go on side by side that are close in the program. */
+GWI_INLINE void look_ahead(const struct walk *w, ring places, size_t first, int known)
 {
-    if (i >= w->n)
-        return;
-    unsigned char *row = places[i % AHEAD] = find(w, i, known);
-    for (size_t line = 0; line < w->n_lines; line++)
+    size_t end = first + BURST < w->n ? first + BURST : w->n;
+
+    for (size_t i = first; i < end; i++)
+        places[i % RING] = find(w, i, known);
+    for (size_t i = first; i < end; i++)
+        __builtin_prefetch(places[i % RING], 0, 2);
+}
+
+/* The rest of a row that was found. */
+GWI_INLINE void ask_rest(const struct walk *w, const unsigned char *row)
+{
+    for (size_t line = 1; line < w->n_lines; line++)
         __builtin_prefetch(row + line * GWI_LINE, 0, 2);
 }
 
 GWI_INLINE void begin(const struct walk *w, ring places, int known)
 {
-    for (size_t i = 0; i < AHEAD; i++)
+    for (size_t i = 0; i < AHEAD; i += BURST)
         look_ahead(w, places, i, known);
+    for (size_t i = 0; i < AHEAD && i < w->n; i++)
+        ask_rest(w, places[i % RING]);
 }
 
-/* The place of row i, and the next one is asked for. */
+/* The place of row i, and those ahead are asked for. */
 GWI_INLINE unsigned char *step(const struct walk *w, ring places, size_t i, int known)
 {
-    unsigned char *row = places[i % AHEAD];
-
-    look_ahead(w, places, i + AHEAD, known);
-    return row;
+    if (i % BURST == 0)
+        look_ahead(w, places, i + AHEAD, known);
+    if (i + AHEAD < w->n)
+        ask_rest(w, places[(i + AHEAD) % RING]);
+    return places[i % RING];
 }
 
 GWI_INLINE size_t buffer_row(const uint32_t *at, size_t i)
@@ -139,35 +169,77 @@ GWI_INLINE void copy_rows(const struct walk *w, const uint32_t *at, unsigned cha
     }
 }
 
-/* Short ones, of one entry or a few, are copied without a call. */
+/* Run `call` with the length of a row; short ones, of one entry or a few, have it as a constant,
+ * so that they are copied without a call. */
+#define WITH_LENGTH(n_bytes, call) \
+    do {                           \
+        switch (n_bytes) {         \
+        case 1:                    \
+            call(1);               \
+            break;                 \
+        case 2:                    \
+            call(2);               \
+            break;                 \
+        case 4:                    \
+            call(4);               \
+            break;                 \
+        case 8:                    \
+            call(8);               \
+            break;                 \
+        case 16:                   \
+            call(16);              \
+            break;                 \
+        case 32:                   \
+            call(32);              \
+            break;                 \
+        case 64:                   \
+            call(64);              \
+            break;                 \
+        default:                   \
+            call(n_bytes);         \
+        }                          \
+    } while (0)
+
 GWI_INLINE void copy_rows_of(const struct walk *w, const uint32_t *at, unsigned char *buffer,
                              size_t n_bytes, int reads, int known)
 {
-    switch (n_bytes) {
-    case 1:
-        copy_rows(w, at, buffer, 1, reads, known);
-        break;
-    case 2:
-        copy_rows(w, at, buffer, 2, reads, known);
-        break;
-    case 4:
-        copy_rows(w, at, buffer, 4, reads, known);
-        break;
-    case 8:
-        copy_rows(w, at, buffer, 8, reads, known);
-        break;
-    case 16:
-        copy_rows(w, at, buffer, 16, reads, known);
-        break;
-    case 32:
-        copy_rows(w, at, buffer, 32, reads, known);
-        break;
-    case 64:
-        copy_rows(w, at, buffer, 64, reads, known);
-        break;
-    default:
-        copy_rows(w, at, buffer, n_bytes, reads, known);
+#define COPY(n) copy_rows(w, at, buffer, n, reads, known)
+    WITH_LENGTH(n_bytes, COPY);
+#undef COPY
+}
+
+/* `places` says which rows of `rows`; they are asked for ahead where they are written, for rows
+ * that are read come in order, more or less. */
+GWI_INLINE void move_rows(unsigned char *dense, unsigned char *rows, const uint32_t *at, size_t n,
+                          size_t n_bytes, int picks)
+{
+    for (size_t i = 0; i < n; i++) {
+        unsigned char *row = rows + at[i] * n_bytes;
+        if (!picks && i + AHEAD < n)
+            __builtin_prefetch(rows + at[i + AHEAD] * n_bytes, 1, 2);
+        if (picks)
+            memcpy(dense + i * n_bytes, row, n_bytes);
+        else
+            memcpy(row, dense + i * n_bytes, n_bytes);
     }
+}
+
+void gwi_rows_pick(void *dense, const void *rows, const uint32_t *at, size_t n, size_t n_bytes)
+{
+    unsigned char *from = (unsigned char *)(uintptr_t)rows; /* only read */
+
+#define PICK(n_bytes) move_rows(dense, from, at, n, n_bytes, 1)
+    WITH_LENGTH(n_bytes, PICK);
+#undef PICK
+}
+
+void gwi_rows_place(void *rows, const void *dense, const uint32_t *at, size_t n, size_t n_bytes)
+{
+    unsigned char *from = (unsigned char *)(uintptr_t)dense; /* only read */
+
+#define PLACE(n_bytes) move_rows(from, rows, at, n, n_bytes, 0)
+    WITH_LENGTH(n_bytes, PLACE);
+#undef PLACE
 }
 
 /* converting */
@@ -305,28 +377,24 @@ static void add_row(gw_dtype dtype, adder *add, gwi_convert *convert, size_t val
     }
 }
 
-/* The rows just ahead, with their latches. */
-struct held {
-    unsigned char *row;
-    gwi_row_latch *latch;
-};
-
-GWI_INLINE void look_ahead_held(const struct walk *w, const gwi_whole *whole, struct held *places,
-                                size_t i, int known)
+GWI_INLINE gwi_row_latch *find_latch(const struct walk *w, const gwi_whole *whole, size_t i,
+                                     int known)
 {
-    if (i >= w->n)
-        return;
     int64_t row = row_number(w, i, known);
-    int owner = known & ONE_MAPPING ? 0 : gwi_partition_owner(w->parts, row);
-    unsigned char *at = known & ONE_MAPPING
-                            ? w->base + (size_t)row * w->pitch
-                            : w->rows[owner] + (size_t)(row - w->parts->starts[owner]) * w->pitch +
-                                  w->column_at;
-    gwi_row_latch *latch = &whole->latches[owner][(uint64_t)row & whole->latch_mask];
-    places[i % AHEAD] = (struct held){at, latch};
-    __builtin_prefetch(latch, 1, 2);
-    for (size_t line = 0; line < w->n_lines; line++)
-        __builtin_prefetch(at + line * GWI_LINE, 0, 2);
+    gwi_row_latch *latches = known & ONE_MAPPING
+                                 ? w->latches
+                                 : whole->latches[gwi_partition_owner(w->parts, row)];
+
+    return &latches[(uint64_t)row & whole->latch_mask];
+}
+
+GWI_INLINE void look_ahead_at_latches(const struct walk *w, const gwi_whole *whole, size_t first,
+                                      int known)
+{
+    size_t end = first + BURST < w->n ? first + BURST : w->n;
+
+    for (size_t i = first; i < end; i++)
+        __builtin_prefetch(find_latch(w, whole, i, known), 1, 2);
 }
 
 GWI_INLINE int add_rows(const struct walk *w, const gw_memory *memory, const uint32_t *at,
@@ -336,22 +404,25 @@ GWI_INLINE int add_rows(const struct walk *w, const gw_memory *memory, const uin
     gwi_convert *convert = gwi_converter(whole->dtype, dtype);
     size_t n = memory->row_entries, value_bytes = gwi_dtype_bytes(dtype);
     adder *add = adder_of(whole->dtype);
-    struct held places[AHEAD];
+    ring places;
 
-    for (size_t i = 0; i < AHEAD; i++)
-        look_ahead_held(w, whole, places, i, known);
+    begin(w, places, known);
+    for (size_t i = 0; i < AHEAD; i += BURST)
+        look_ahead_at_latches(w, whole, i, known);
     for (size_t i = 0; i < w->n; i++) {
-        struct held now = places[i % AHEAD];
-        look_ahead_held(w, whole, places, i + AHEAD, known);
+        unsigned char *row = step(w, places, i, known);
+        gwi_row_latch *latch = find_latch(w, whole, i, known);
         const unsigned char *from = values + buffer_row(at, i) * n * value_bytes;
-        int err = gwi_row_latch_take(whole, now.latch);
+        if (i % BURST == 0)
+            look_ahead_at_latches(w, whole, i + AHEAD, known);
+        int err = gwi_row_latch_take(whole, latch);
         if (gwi_unlikely(err < 0))
             return err;
         if (convert == NULL && add != NULL)
-            add(now.row, from, n);
+            add(row, from, n);
         else
-            add_row(whole->dtype, add, convert, value_bytes, now.row, from, n);
-        gwi_row_latch_give(now.latch);
+            add_row(whole->dtype, add, convert, value_bytes, row, from, n);
+        gwi_row_latch_give(latch);
     }
     return 0;
 }
