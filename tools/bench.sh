@@ -2,7 +2,6 @@
 # bench.sh - builds the benchmarks and runs them, or those named, one after the other.
 #
 #   tools/bench.sh [NAME ...] [-- options for each, such as --quick]
-#   tools/bench.sh [backend|fabric|intake|params|params-local ...] [-- options for each, such as --quick]
 #
 # Each directory bench/<name> has a run.py, which compares with a peer or a limit in the same run.
 set -euo pipefail

@@ -9,7 +9,8 @@ and the text around them is ours:
     <!-- make report: NAME -->
     <!-- end -->
 
-The block `machine` says where all that was measured.  A benchmark that the page has no marks for gets a chapter at its end.
+A picture that it says it drew goes to docs/bench-NAME.svg and is shown below.  The block `machine` says where all that was
+measured.  A benchmark that the page has no marks for gets a chapter at its end.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -64,11 +66,18 @@ def run(name: str) -> str:
             said.append(line)
     if bench.returncode != 0:
         raise SystemExit(f"bench/{name} ended with {bench.returncode}; the page is as it was for it")
-    text = re.sub(r"\A\s*=== .*\n", "", "".join(said)).strip("\n")
-    text = text.replace(f"{ROOT}/", "")
+    text = re.sub(r"\A\s*=== .*\n", "", "".join(said)).replace(f"{ROOT}/", "")
+    if drawn := re.search(r"^picture: (.*\.svg)\n+", text, re.M):
+        shutil.copyfile(ROOT / drawn[1], picture_of(name))
+        text = text.replace(drawn[0], "")
+    text = text.strip("\n")
     KEPT.mkdir(parents=True, exist_ok=True)
     (KEPT / f"{name}.txt").write_text(text + "\n")
     return text
+
+
+def picture_of(name: str) -> Path:
+    return PAGE.parent / f"bench-{name}.svg"
 
 
 def put(page: str, name: str, text: str) -> str:
@@ -78,7 +87,8 @@ def put(page: str, name: str, text: str) -> str:
     before, _, rest = page.partition(begin)
     if end not in rest:
         raise SystemExit(f"{PAGE.name}: {begin} has no {end}")
-    return f"{before}{begin}\n```\n{text}\n```\n{end}{rest.partition(end)[2]}"
+    picture = f"\n![what bench/{name} measured]({picture_of(name).name})\n" if picture_of(name).exists() else ""
+    return f"{before}{begin}\n```\n{text}\n```\n{picture}{end}{rest.partition(end)[2]}"
 
 
 def main() -> None:

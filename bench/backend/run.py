@@ -5,6 +5,7 @@
 routing   `torch.mm` under `use()` against the library's own sgemm called by ctypes, same process, same
           arrays, one call of each in turn; processor time of the thread, median of the ratios.  Also with the
           result in a new tensor, whose memory the library's own call does not have to fetch.
+          After a large product neither PyTorch's code nor ours is in the caches: what a call then takes is told too.
 profile   the same convolution program with and without `godwit profile`, in turn; processor time in the loop.
 """
 
@@ -88,6 +89,34 @@ def routing(name: str, sizes: list[int], rounds: int) -> None:
               flush=True)
 
 
+def after_products(name: str, size: int, rounds: int) -> None:
+    """What a call costs beside its product: tiny ones, each right after a large one, which leaves no code in the caches."""
+    import torch
+
+    library = godwit.backend.find(name)
+    bind = direct(library.path)
+    large = bind(*torch.randn(3, size, size))
+    a, b, c = torch.randn(3, 8, 8)
+    calls = {"directly": bind(a, b, c), "by torch.mm": lambda: torch.mm(a, b)}
+
+    def measure() -> dict[str, float]:
+        times: dict[str, list[float]] = {which: [] for which in calls}
+        for _ in range(rounds):
+            for which, call in calls.items():
+                large()
+                begun = time.perf_counter()
+                call()
+                times[which].append(time.perf_counter() - begun)
+        return {which: 1e6 * statistics.median(found) for which, found in times.items()}
+
+    with torch.no_grad():
+        plain = measure()
+        with godwit.backend.use(library.path, numpy=False):
+            routed = measure()
+    print(f"an 8 x 8 product right after one of {size}: {plain['directly']:.0f} us directly, {plain['by torch.mm']:.0f} by torch.mm "
+          f"as it is, {routed['by torch.mm']:.0f} by torch.mm routed (medians of {rounds})", flush=True)
+
+
 def profiling(name: str, runs: int) -> None:
     path = godwit.backend.find(name).path
     program = [sys.executable, "-c", CONV.format(path=path, n=100)]
@@ -112,7 +141,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--no-profile", action="store_true")
     options = parser.parse_args()
-    routing(options.lib, [int(size) for size in options.sizes.split(",")], options.rounds)
+    sizes = [int(size) for size in options.sizes.split(",")]
+    routing(options.lib, sizes, options.rounds)
+    after_products(options.lib, sizes[0], options.rounds)
     if not options.no_profile:
         profiling(options.lib, options.runs)
 

@@ -38,6 +38,7 @@ class Memory:
         self.kind = KINDS[kind]
         self.dtype = DTYPES[dtype]
         self.shape = torch.Size(shape)
+        self._row_shape = self.shape[1:]
         self.stride = Stride(strides)
         self.local_start, self._local_rows = native.part(self._rank)
         self.grad: Optional[Memory] = None
@@ -79,7 +80,7 @@ class Memory:
         chunk = self._native.chunk(rank)
         if chunk is None:
             return None
-        shape = (rows, *self.shape[1:])
+        shape = (rows, *self._row_shape)
         if 0 in shape:
             return torch.empty(shape, dtype=self.dtype)
         return torch.frombuffer(chunk, dtype=self.dtype).as_strided(shape, self.stride)
@@ -136,7 +137,7 @@ class Memory:
 
     def _gather(self, rows: torch.Tensor, out: Any = None, dtype: Optional[torch.dtype] = None) -> torch.Tensor:
         if out is None:
-            out = torch.empty((*rows.shape, *self.shape[1:]), dtype=dtype or self.dtype)
+            out = torch.empty(rows.shape + self._row_shape, dtype=dtype or self.dtype)
         self._native.gather(rows, out)
         return out
 
@@ -154,7 +155,9 @@ class Memory:
 
     def _values(self, values: Any, rows: torch.Tensor) -> torch.Tensor:
         tensor = values if isinstance(values, torch.Tensor) else torch.as_tensor(values, dtype=_dtype_of(values, self))
-        shape = (*rows.shape, *self.shape[1:])
+        shape = rows.shape + self._row_shape
+        if tensor.shape == shape and _is_plain(tensor):
+            return tensor
         if tensor.shape != shape:
             try:
                 tensor = tensor.expand(shape)
@@ -354,6 +357,11 @@ def as_indices(indices: Any) -> torch.Tensor:
         return torch.arange(indices.start, indices.stop, indices.step)
     tensor = torch.as_tensor(indices)
     return tensor.to(torch.int64) if tensor.numel() == 0 else tensor.contiguous()
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether the library can take it as it is: to ask is quicker than four functions that would return it."""
+    return tensor.is_contiguous() and not (tensor.requires_grad or tensor.is_neg() or tensor.is_conj())
 
 
 def _dtype_of(values: Any, memory: Memory) -> Optional[torch.dtype]:
