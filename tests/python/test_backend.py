@@ -490,5 +490,9 @@ def test_list_bench_and_profile_on_the_command_line(built, tmp_path):
     assert "WRONG" in out
     _, err = godwit_command("backend", "bench", "gemm", "--shapes", "x", expect=1)
     assert "the shape of a product" in err
+    for option, name, reason in (("--plot", "picture.png", "must end in .svg"), ("--plot", "/no/folder/p.svg", "'/no/folder' is no folder"),
+                                 ("--json", "/no/folder/figures", "'/no/folder' is no folder")):
+        _, err = godwit_command("backend", "bench", "gemm", option, name, expect=1)  # at once, not after all the measuring
+        assert reason in err
     _, err = godwit_command("profile", "--lib", "libcalled", "--", str(built / "caller"), "crash", "10", expect=139)
     assert "called_tick" in err

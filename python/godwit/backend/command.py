@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from dataclasses import asdict
-from typing import Sequence
+from typing import Optional, Sequence
 
 from .. import _native
 
@@ -34,7 +34,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     bench.add_argument("--repeats", type=int, default=5)
     bench.add_argument("--seconds", type=float, default=0.05, help="the least that a repeat takes")
     bench.add_argument("--no-torch", action="store_true", help="without PyTorch's own")
-    bench.add_argument("--plot", metavar="FILE", help="draw it (SVG)")
+    bench.add_argument("--plot", metavar="FILE", help="draw it, as .svg")
     bench.add_argument("--json", metavar="FILE")
 
     trace = what.add_parser("trace", help="show by which calls an operation of PyTorch reaches the code that does the work")
@@ -112,10 +112,23 @@ def _numbers(text: str) -> list[int]:
     return numbers
 
 
+def _check_file(option: str, name: Optional[str], ending: str) -> None:
+    """Before minutes of measuring: whether the result could be written there, and is what its name says."""
+    if name is None:
+        return
+    if not name.endswith(ending):
+        raise _native.InvalidValue(f"{option}: '{name}'; what is written is {ending[1:].upper()}, so the name must end in {ending}")
+    folder = os.path.dirname(name) or "."
+    if not os.access(folder, os.W_OK):
+        raise _native.InvalidValue(f"{option}: '{folder}' is no folder that can be written to")
+
+
 def _bench(options: argparse.Namespace) -> int:
     from . import bench, plot
     from .libraries import find, libraries
 
+    _check_file("--plot", options.plot, ".svg")
+    _check_file("--json", options.json, "")
     shapes = bench.parse_shapes(options.operation, options.shapes)
     dtypes = options.dtype.split(",")
     for dtype in dtypes:
