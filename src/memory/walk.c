@@ -208,8 +208,8 @@ GWI_INLINE void copy_rows_of(const struct walk *w, const uint32_t *at, unsigned 
 #undef COPY
 }
 
-/* `places` says which rows of `rows`; they are asked for ahead where they are written, for rows
- * that are read come in order, more or less. */
+/* Between row i of `dense` and row at[i] of `rows`.  Those that are written are asked for ahead;
+ * those that are read come in order, more or less, and the processor sees it. */
 GWI_INLINE void move_rows(unsigned char *dense, unsigned char *rows, const uint32_t *at, size_t n,
                           size_t n_bytes, int picks)
 {
