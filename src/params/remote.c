@@ -413,8 +413,13 @@ struct access {
     int64_t seq;
     gwi_part *away; /* owned */
     size_t n_away;
-    int behind;     /* some of the keys are under way already */
-    gwi_hash noted; /* of a set: the keys that are away */
+    int behind; /* some of the keys are under way already */
+    int slow;   /* each key is looked at by itself */
+    /* for keys that occur twice */
+    uint64_t before; /* how much had arrived here when it began */
+    gwi_hash noted;  /* of those that are away the first n_noted */
+    size_t n_noted;
+    int err; /* of taking note */
 };
 
 static int do_here(gw_worker *worker, gwi_order_kind kind, int64_t key, unsigned char *values)
@@ -530,7 +535,22 @@ static int post_all(struct access *a)
 }
 
 /* Of a key that occurs twice in a call, and comes here meanwhile, the first is away and the second
- * is not.  They must not change places. */
+ * is not.  They must not change places.  The store finds keys away only while nobody is about to
+ * place them: so if one has come since, the count of arrivals has changed since the call began, and
+ * as long as it has not, which is nearly always, nothing is looked up.  Who goes slowly looks at
+ * words that others may hold just then, and takes note of everything. */
+
+static uint64_t arrivals(const gw_worker *worker)
+{
+    return atomic_load_explicit(&worker->params->hall->arrivals, memory_order_acquire);
+}
+
+/* If there is no memory for it the call fails. */
+static void note_away(struct access *a)
+{
+    for (; a->n_noted < a->n_away && a->err == 0; a->n_noted++)
+        a->err = gwi_hash_put(&a->noted, (uint64_t)a->away[a->n_noted].key, 0);
+}
 
 static int make_away(struct access *a, int64_t key, unsigned char *values)
 {
@@ -539,27 +559,37 @@ static int make_away(struct access *a, int64_t key, unsigned char *values)
     if (a->away == NULL)
         return gwi_fail(GW_ENOMEM, "an operation on %zu keys", a->n_keys);
     a->away[a->n_away++] = (gwi_part){key, values};
-    return a->kind == GWI_ORDER_SET ? gwi_hash_put(&a->noted, (uint64_t)key, 0) : 0;
+    if (a->slow)
+        note_away(a);
+    return a->err;
 }
 
-static int is_noted(const struct access *a, int64_t key)
+/* Whether a key is among those that are away already; 1 if that cannot be known. */
+static int is_noted(void *ctx, int64_t key)
 {
-    return a->noted.count > 0 && gwi_hash_get(&a->noted, (uint64_t)key, NULL);
+    struct access *a = ctx;
+
+    if (a->n_away == 0 || (!a->slow && arrivals(a->worker) == a->before))
+        return 0;
+    note_away(a);
+    return a->err < 0 || gwi_hash_get(&a->noted, (uint64_t)key, NULL);
 }
 
 /* Keys have come while we read: what was read of a key behind one that was away is read again. */
 static int read_again(struct access *a, gw_keys keys, unsigned char *values)
 {
-    size_t n_away = a->n_away;
-    int err = 0;
+    gwi_part *away = malloc(a->n_keys * sizeof *away);
+    size_t n = 0;
 
-    for (size_t i = 0; i < n_away && err == 0; i++)
-        err = gwi_hash_put(&a->noted, (uint64_t)a->away[i].key, 0);
-    a->n_away = 0;
-    for (size_t i = 0; i < keys.n && err == 0; values += row_bytes(a->worker, keys.key[i++]))
+    if (away == NULL)
+        return gwi_fail(GW_ENOMEM, "an operation on %zu keys", a->n_keys);
+    for (size_t i = 0; i < keys.n && a->err == 0; values += row_bytes(a->worker, keys.key[i++]))
         if (is_noted(a, keys.key[i]))
-            a->away[a->n_away++] = (gwi_part){keys.key[i], values};
-    return err;
+            away[n++] = (gwi_part){keys.key[i], values};
+    free(a->away);
+    a->away = away;
+    a->n_away = n;
+    return a->err;
 }
 
 /* A key that is not here, or, if we look at each, one of which that is not known yet. */
@@ -568,11 +598,11 @@ static int take_note(void *ctx, int64_t key, void *values)
     struct access *a = ctx;
     int busy = is_busy(a->worker->remote, key);
 
-    if (!busy && !is_noted(a, key) && gwi_local_state(&a->worker->local, key) != GWI_ABSENT &&
+    if (!busy && gwi_local_state(&a->worker->local, key) != GWI_ABSENT && !is_noted(a, key) &&
         do_here(a->worker, a->kind, key, values))
         return a->worker->local.err;
     a->behind |= busy;
-    return make_away(a, key, values);
+    return a->err < 0 ? a->err : make_away(a, key, values);
 }
 
 /* While some of our operations are with an agent, each key is looked up among theirs. */
@@ -590,19 +620,18 @@ static int walk(struct access *a, gw_keys keys, void *values)
     const gwi_store *store = &a->worker->params->store;
     gwi_walker *walker = &a->worker->walker;
 
-    if (a->worker->remote->busy.count > 0 || a->kind == GWI_ORDER_SET)
+    a->slow = a->worker->remote->busy.count > 0 || a->kind == GWI_ORDER_SET;
+    if (a->slow)
         return walk_slowly(a, keys, values);
     walker->other = take_note;
     walker->other_ctx = a;
     walker->special = gwi_local_change_latched;
     walker->special_ctx = &a->worker->local;
+    walker->arrivals = &a->worker->params->hall->arrivals;
+    walker->arrivals_before = a->before;
+    walker->behind = is_noted;
     return a->kind == GWI_ORDER_PULL ? gwi_store_pull(store, walker, keys.key, keys.n, values)
                                      : gwi_store_push(store, walker, keys.key, keys.n, values);
-}
-
-static uint64_t arrivals(const gw_worker *worker)
-{
-    return atomic_load_explicit(&worker->params->hall->arrivals, memory_order_acquire);
 }
 
 int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void *values,
@@ -613,12 +642,12 @@ int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void
                        .asynchronous = asynchronous,
                        .n_keys = keys.n,
                        .lent = {values, values_bytes},
-                       .seq = -1};
+                       .seq = -1,
+                       .before = arrivals(worker)};
 
     collect(worker);
-    uint64_t before = arrivals(worker);
     int err = walk(&a, keys, values);
-    if (err == 0 && kind == GWI_ORDER_PULL && a.n_away > 0 && arrivals(worker) != before)
+    if (err == 0 && kind == GWI_ORDER_PULL && a.n_away > 0 && arrivals(worker) != a.before)
         err = read_again(&a, keys, values);
     if (err == 0 && a.behind)
         err = gwi_remote_wait(worker, -1);

@@ -415,7 +415,7 @@ static __attribute__((noinline)) int read_again(const gwi_store *store, gwi_walk
 
     for (int i = 0; i < FAIR_READS; i++) {
         word = gwi_word_look(&v.words[key]);
-        if (!is_here(v, word))
+        if (!is_here(v, word) && !(word & GWI_WORD_LATCH)) /* else it may be about to be */
             return see_to_other(walker, key, to);
         if (read_once(v, key, word, to))
             return 0;
@@ -495,10 +495,20 @@ GWI_INLINE int take_handful(const gwi_store *store, gwi_walker *walker, const in
     return err < 0 ? err : 1;
 }
 
-/* Those of a handful that were not here; `end` is where its values end. */
+/* Whether a key, whose latch is held, has come after `other` took note of an equal one. */
+static inline int is_behind(const gwi_walker *walker, int64_t key)
+{
+    /* Counted before the word was released whose latch we have. */
+    return atomic_load_explicit(walker->arrivals, memory_order_relaxed) !=
+               walker->arrivals_before &&
+           walker->behind(walker->other_ctx, key);
+}
+
+/* Those of a handful that were not here, and of which `behind` has a bit; `end` is where its values
+ * end. */
 static __attribute__((noinline)) int see_to_others(const gwi_store *store, gwi_walker *walker,
                                                    const int64_t *keys, const uint64_t *words,
-                                                   int n, const unsigned char *end)
+                                                   int n, uint64_t behind, const unsigned char *end)
 {
     struct view v = view_of(store, 0);
     const unsigned char *from = end;
@@ -507,7 +517,7 @@ static __attribute__((noinline)) int see_to_others(const gwi_store *store, gwi_w
     for (int j = 0; j < n; j++)
         from -= row_bytes(v, keys[j]);
     for (int j = 0; j < n && err == 0; from += row_bytes(v, keys[j++]))
-        if (gwi_word_state(words[j]) == GWI_ABSENT)
+        if (gwi_word_state(words[j]) == GWI_ABSENT || behind >> j & 1)
             err = see_to_other(walker, keys[j], from);
     return err;
 }
@@ -521,8 +531,9 @@ GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t 
     const unsigned char *from = values;
     uint64_t held[GRIP];
     ring words; /* only for the places of the rows: they may change until the latch is ours */
-    int taken, others = 0;
+    int taken, others = 0, wary = 0; /* wary: `other` has taken note of some key */
 
+    _Static_assert(GRIP <= 64, "a bit for each latch");
     if (walker->grip == 0)
         walker->grip = GRIP;
     begin_walk(v, words, keys, n);
@@ -530,10 +541,17 @@ GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t 
         taken = take_handful(store, walker, keys + i, n - i, held);
         if (taken < 0)
             return taken;
+        uint64_t behind = 0;
         for (int j = 0; j < taken; j++) {
             int64_t key = keys[i + (size_t)j];
             size_t n_bytes = row_bytes(v, key);
             walk_on(v, words, keys, n, i + (size_t)j);
+            if (gwi_unlikely(wary && is_behind(walker, key))) {
+                behind |= UINT64_C(1) << j;
+                others++;
+                from += n_bytes;
+                continue;
+            }
             if (gwi_unlikely((held[j] & PLAIN_TO_CHANGE) != GWI_OWNED)) {
                 if (is_here(v, held[j]))
                     walker->special(walker->special_ctx, key, &held[j], from, add != NULL);
@@ -553,10 +571,11 @@ GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t 
         if (walker->hand != NULL)
             gwi_hand_empty(walker->hand);
         if (gwi_unlikely(others > 0)) {
-            int err = see_to_others(store, walker, keys + i, held, taken, from);
+            int err = see_to_others(store, walker, keys + i, held, taken, behind, from);
             if (err < 0)
                 return err;
             others = 0;
+            wary = 1;
         }
     }
     return 0;

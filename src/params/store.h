@@ -90,6 +90,12 @@ typedef struct gwi_walker {
     void *other_ctx;
     gwi_special *special;
     void *special_ctx;
+    /* Of a key that is elsewhere `other` takes note; if an equal one follows and has come
+     * meanwhile, it must not be changed before the first is.  `arrivals` counts what comes; if it
+     * is no longer what it was before the walk, `behind` says whether there was such a key. */
+    const _Atomic uint64_t *arrivals;
+    uint64_t arrivals_before;
+    int (*behind)(void *other_ctx, int64_t key);
     unsigned grip; /* how many latches it takes at once; 0: as if new */
     /* counted; read by anyone */
     _Atomic uint64_t retries; /* reads that met a change */

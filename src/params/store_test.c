@@ -1,5 +1,5 @@
 /* store_test.c - layout and rules of a store, and walks over it, alone and among others. */
-#include "params/store.h"
+#include "params/local.h"
 #include "base/random.h"
 #include "base/test.h"
 
@@ -821,32 +821,109 @@ static void processes_lose_no_update_and_see_no_part_of_one(void **state)
     munmap(shared, memory_bytes);
 }
 
-GWI_TESTS(cmocka_unit_test_teardown(a_new_store_is_valid_and_all_zero, drop),
-          cmocka_unit_test_teardown(keys_beside_each_other_lie_beside_each_other, drop),
-          cmocka_unit_test_teardown(a_store_has_the_keys_of_its_share_only, drop),
-          cmocka_unit_test_teardown(parts_do_not_overlap, drop),
-          cmocka_unit_test_teardown(more_than_there_are_addresses_is_refused, drop),
-          cmocka_unit_test_teardown(too_little_memory_is_refused, drop),
-          cmocka_unit_test_teardown(another_view_sees_the_same_vectors, drop),
-          cmocka_unit_test_teardown(whoever_expects_something_else_is_refused, drop),
-          cmocka_unit_test_teardown(memory_without_a_whole_store_is_refused, drop),
-          cmocka_unit_test_teardown(a_store_is_not_there_before_it_is_whole, drop),
-          cmocka_unit_test_teardown(every_kind_of_damage_is_found, drop),
-          cmocka_unit_test_teardown(a_key_in_a_row_that_nobody_gave_it_is_found, drop),
-          cmocka_unit_test_teardown(batches_of_vectors_of_any_length_do_what_an_array_does, drop),
-          cmocka_unit_test_teardown(batches_of_mixed_lengths_do_what_an_array_does, drop),
-          cmocka_unit_test_teardown(a_store_of_one_key_does_what_an_array_does, drop),
-          cmocka_unit_test_teardown(any_grip_does_the_same, drop),
-          cmocka_unit_test_teardown(
-              of_equal_keys_each_is_read_each_is_added_and_the_last_assignment_stays, drop),
-          cmocka_unit_test_teardown(an_empty_batch_does_nothing, drop),
-          cmocka_unit_test_teardown(a_walker_without_a_hand_walks_too, drop),
-          cmocka_unit_test_teardown(a_version_that_wraps_does_no_harm, drop),
-          cmocka_unit_test_teardown(
-              a_change_that_is_stuck_has_done_what_came_before_and_nothing_after, drop),
-          cmocka_unit_test_teardown(a_pull_that_is_stuck_ends_with_the_error, drop),
-          cmocka_unit_test_teardown(other_keys_are_free_meanwhile, drop),
-          cmocka_unit_test_teardown(a_walk_goes_on_when_the_latch_comes_free, drop),
-          cmocka_unit_test_teardown(a_walker_that_gives_up_holds_nothing, drop),
-          cmocka_unit_test_teardown(threads_lose_no_update_and_see_no_part_of_one, drop),
-          cmocka_unit_test_teardown(processes_lose_no_update_and_see_no_part_of_one, drop))
+/* several nodes */
+
+/* What was passed on, and a key that comes while the first of it is. */
+struct passed_on {
+    gwi_local *local;
+    int64_t keys[8];
+    float values[8];
+    int n;
+};
+
+static int pass_on(void *ctx, int64_t key, void *values)
+{
+    struct passed_on *p = ctx;
+
+    p->keys[p->n] = key;
+    p->values[p->n++] = *(float *)values;
+    if (p->n == 1)
+        gwi_local_own(p->local, key, &(float){100}, 0);
+    return 0;
+}
+
+static int was_passed_on(void *ctx, int64_t key)
+{
+    const struct passed_on *p = ctx;
+
+    for (int i = 0; i < p->n; i++)
+        if (p->keys[i] == key)
+            return 1;
+    return 0;
+}
+
+static void what_comes_during_a_push_does_not_overtake_what_was_passed_on(void **state)
+{
+    (void)state;
+    const int64_t length = 1, keys[] = {2, 1, 0, 1, 2, 1};
+    const float updates[] = {1, 2, 4, 8, 16, 32};
+    gwi_spread spread = gwi_spread_of(0, 2, 1);
+    _Atomic uint64_t arrivals = 7;
+    gwi_local local;
+    float found[3];
+    void *bytes = NULL;
+
+    drop(NULL);
+    assert_int_equal(gwi_geometry_init(&geometry, 3, &length, 1, GW_F32), 0);
+    size_t n_bytes = gwi_local_bytes(&geometry, &spread);
+    assert_int_equal(posix_memalign(&bytes, GWI_STORE_ALIGN, n_bytes), 0);
+    memset(bytes, 0, n_bytes);
+    assert_int_equal(gwi_local_init(&local, &geometry, &spread, bytes, n_bytes), 0);
+    local.arrivals = &arrivals;
+    assert_false(gwi_store_has(&local.store, 1));
+    assert_true(gwi_store_has(&local.store, 0) && gwi_store_has(&local.store, 2));
+    struct passed_on p = {.local = &local};
+    gwi_walker w = {.hand = &hand,
+                    .stuck = never_stuck,
+                    .other = pass_on,
+                    .other_ctx = &p,
+                    .special = gwi_local_change_latched,
+                    .special_ctx = &local,
+                    .arrivals = &arrivals,
+                    .arrivals_before = 7,
+                    .behind = was_passed_on};
+
+    assert_int_equal(gwi_store_push(&local.store, &w, keys, 6, updates), 0);
+    assert_true(gwi_store_has(&local.store, 1));
+    assert_int_equal(p.n, 3); /* of key 1 all, in their order; it came after the first */
+    assert_true(p.values[0] == 2 && p.values[1] == 8 && p.values[2] == 32);
+    w.arrivals_before = arrivals; /* in the next call it is here */
+    assert_int_equal(gwi_store_push(&local.store, &w, keys, 6, updates), 0);
+    assert_int_equal(p.n, 3);
+    assert_int_equal(gwi_store_pull(&local.store, &w, (int64_t[]){0, 1, 2}, 3, found), 0);
+    assert_true(found[0] == 8 && found[1] == 142 && found[2] == 34);
+    gwi_local_fini(&local);
+    free(bytes);
+}
+
+GWI_TESTS(
+    cmocka_unit_test_teardown(a_new_store_is_valid_and_all_zero, drop),
+    cmocka_unit_test_teardown(keys_beside_each_other_lie_beside_each_other, drop),
+    cmocka_unit_test_teardown(a_store_has_the_keys_of_its_share_only, drop),
+    cmocka_unit_test_teardown(parts_do_not_overlap, drop),
+    cmocka_unit_test_teardown(more_than_there_are_addresses_is_refused, drop),
+    cmocka_unit_test_teardown(too_little_memory_is_refused, drop),
+    cmocka_unit_test_teardown(another_view_sees_the_same_vectors, drop),
+    cmocka_unit_test_teardown(whoever_expects_something_else_is_refused, drop),
+    cmocka_unit_test_teardown(memory_without_a_whole_store_is_refused, drop),
+    cmocka_unit_test_teardown(a_store_is_not_there_before_it_is_whole, drop),
+    cmocka_unit_test_teardown(every_kind_of_damage_is_found, drop),
+    cmocka_unit_test_teardown(a_key_in_a_row_that_nobody_gave_it_is_found, drop),
+    cmocka_unit_test_teardown(batches_of_vectors_of_any_length_do_what_an_array_does, drop),
+    cmocka_unit_test_teardown(batches_of_mixed_lengths_do_what_an_array_does, drop),
+    cmocka_unit_test_teardown(a_store_of_one_key_does_what_an_array_does, drop),
+    cmocka_unit_test_teardown(any_grip_does_the_same, drop),
+    cmocka_unit_test_teardown(
+        of_equal_keys_each_is_read_each_is_added_and_the_last_assignment_stays, drop),
+    cmocka_unit_test_teardown(an_empty_batch_does_nothing, drop),
+    cmocka_unit_test_teardown(a_walker_without_a_hand_walks_too, drop),
+    cmocka_unit_test_teardown(a_version_that_wraps_does_no_harm, drop),
+    cmocka_unit_test_teardown(a_change_that_is_stuck_has_done_what_came_before_and_nothing_after,
+                              drop),
+    cmocka_unit_test_teardown(a_pull_that_is_stuck_ends_with_the_error, drop),
+    cmocka_unit_test_teardown(other_keys_are_free_meanwhile, drop),
+    cmocka_unit_test_teardown(a_walk_goes_on_when_the_latch_comes_free, drop),
+    cmocka_unit_test_teardown(a_walker_that_gives_up_holds_nothing, drop),
+    cmocka_unit_test_teardown(threads_lose_no_update_and_see_no_part_of_one, drop),
+    cmocka_unit_test_teardown(processes_lose_no_update_and_see_no_part_of_one, drop),
+    cmocka_unit_test_teardown(what_comes_during_a_push_does_not_overtake_what_was_passed_on, drop))
