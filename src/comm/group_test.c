@@ -165,6 +165,33 @@ static void outlive(const struct processes *all, int rank)
     gw_world_close(world);
 }
 
+/* Rank 1 dies while the others compute; their next call says what it was. */
+static void come_after_a_death(const struct processes *all, int rank)
+{
+    gw_world *world = join(all, rank, 60);
+    gw_comm *comm = comm_of(world);
+    double x = 1;
+
+    REQUIRE(gw_comm_allreduce(comm, &x, &x, 1, GW_F64, GW_MAX) == 0);
+    if (rank == 1)
+        raise(SIGKILL);
+    sleep(1);
+    REQUIRE(gw_comm_allreduce(comm, &x, &x, 1, GW_F64, GW_MAX) == GW_EPEER);
+    REQUIRE(said("rank 1") && said("Allreduce"));
+    gw_world_close(world);
+}
+
+static void a_death_between_two_collectives_is_told_with_the_second(void **state)
+{
+    (void)state;
+    struct processes all;
+
+    start_processes(&all, 3, come_after_a_death);
+    wait_for_processes(&all);
+    for (int rank = 0; rank < 3; rank++)
+        assert_int_equal(all.statuses[rank], rank == 1 ? SIGKILL : 0);
+}
+
 static void a_death_in_a_collective_is_noticed_by_the_others(void **state)
 {
     (void)state;
@@ -284,6 +311,7 @@ GWI_TESTS(cmocka_unit_test(groups_are_split_and_split_again),
           cmocka_unit_test(a_list_of_ranks_makes_a_communicator_in_that_order),
           cmocka_unit_test(ranks_that_disagree_all_hear_who_called_what_and_go_on),
           cmocka_unit_test(a_rank_that_does_not_come_is_named),
+          cmocka_unit_test(a_death_between_two_collectives_is_told_with_the_second),
           cmocka_unit_test(a_death_in_a_collective_is_noticed_by_the_others),
           cmocka_unit_test(a_rank_that_left_fails_the_others_at_once),
           cmocka_unit_test(communicators_do_not_disturb_each_other),

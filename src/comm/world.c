@@ -223,6 +223,16 @@ int gw_world_get_info(const gw_world *world, gw_world_info *ret_info)
     return 0;
 }
 
+/* A death that is found before the call has begun to wait. */
+static int say_what_began(const gwi_fabric *f, int err, gwi_op op, int peer)
+{
+    if (peer < 0)
+        return gwi_fail(err, "%s; rank %d was in %s", gw_last_error(), f->place.rank,
+                        gwi_op_text(op));
+    return gwi_fail(err, "%s; rank %d was in %s rank %d", gw_last_error(), f->place.rank,
+                    gwi_op_text(op), peer);
+}
+
 int gwi_world_begin(gw_world *world, gwi_op op, int peer)
 {
     gwi_fabric *f = world->fabric;
@@ -236,8 +246,10 @@ int gwi_world_begin(gw_world *world, gwi_op op, int peer)
                      CHECK_NS)) {
         atomic_store_explicit(&world->checked_ns, now, memory_order_relaxed);
         err = f->ops->check(f);
-        if (err < 0)
+        if (err < 0) {
             gwi_ledger_leave(f->entry);
+            err = say_what_began(f, err, op, peer);
+        }
     }
     return err;
 }

@@ -6,11 +6,16 @@
 
 #define PATIENCE_NS (500 * GWI_MS)
 
-static const char *const op_text[GWI_N_OPS] = {
+const char *gwi_op_text(gwi_op op)
+{
+    static const char *const texts[GWI_N_OPS] = {
 #define TEXT(name, text) [GWI_OP_##name] = text,
-    GWI_OPS(TEXT)
+        GWI_OPS(TEXT)
 #undef TEXT
-};
+    };
+
+    return texts[op];
+}
 
 /* answering */
 
@@ -198,7 +203,7 @@ static void print_row(FILE *to, const gwi_ledger_row *row)
              op == GWI_OP_NOTHING          ? ""
              : inside && row->fate == NULL ? "in "
                                            : "after ",
-             op_text[op], peer);
+             gwi_op_text(op), peer);
     read_where(row, where);
     fprintf(to, "  %-24s  %8llu  %7.1f s  %s%s%s", what,
             (unsigned long long)atomic_load_explicit(&e->calls, memory_order_relaxed),

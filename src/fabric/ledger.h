@@ -53,6 +53,9 @@
 typedef enum gwi_op { GWI_OPS(GWI_OP) GWI_N_OPS } gwi_op;
 #undef GWI_OP
 
+/* Its text; before a peer, if it has one. */
+const char *gwi_op_text(gwi_op op);
+
 #define GWI_WHERE_BYTES 192
 
 typedef struct gwi_entry {
