@@ -88,8 +88,8 @@ class Bench:
         return statistics.median(times) / self.batch
 
     def run(self, kinds) -> dict[str, list[float]]:
-        """Round after round, each kind right after another one, in an order that changes: adding leaves caches full of
-        lines that have to be written back, and who comes next pays for it.  The same order on all ranks."""
+        """Round after round, each kind right after another one, in an order that changes, so that none always
+        follows the same one: what that leaves in the caches may matter.  The same order on all ranks."""
         for call in kinds.values():
             call(self.lists[0])
         found: dict[str, list[float]] = {name: [] for name in kinds}
