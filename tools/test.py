@@ -34,6 +34,7 @@ VENV_BIN = ROOT / ".venv" / "bin"
 DEBIAN_PYTHON = "/usr/bin/python3"
 LOG_TAIL_LINES = 40
 FUZZ_SECONDS = "20"  # for all targets together
+STRESS_AT_ONCE = 5  # jobs, which shall disturb each other
 TEST_LIMIT = "--timeout=120"  # of pytest-timeout: one test that hangs shows where, and the others still run
 
 
@@ -134,7 +135,7 @@ def meson_build(shell: Shell, name: str, *options: str, cc: str = "gcc") -> Path
 
 
 def unit_tests(shell: Shell, name: str, *options: str, env: dict[str, str] | None = None,
-               select: tuple[str, ...] = ()) -> Outcome:
+               select: tuple[str, ...] = (), at_once: int = os.cpu_count() or 1) -> Outcome:
     """Build, and run the tests that `select` (arguments of meson test) says, or the usual ones."""
     build = meson_build(shell, name, *options)
     logs = build / "meson-logs"
@@ -144,7 +145,7 @@ def unit_tests(shell: Shell, name: str, *options: str, env: dict[str, str] | Non
     code = 0
     try:
         code = shell.run("meson", "test", "-C", build, "--no-rebuild",
-                         "--num-processes", str(os.cpu_count() or 1), *select, env=env)
+                         "--num-processes", str(at_once), *select, env=env)
     except StageFailed as reason:  # meson has still written down what was done by then
         outcome.failed.append(str(reason))
     if (logs / "testlog.junit.xml").exists():
@@ -169,10 +170,10 @@ def unit(shell: Shell) -> Outcome:
 
 
 def stress(shell: Shell) -> Outcome:
-    """All processes x threads x keys of tests/params, one after the other."""
+    """All fabrics x processes x node sizes x threads of tests/params, some at a time."""
     seconds = os.environ.get("GODWIT_STRESS_SECONDS", "60")
     return unit_tests(shell, "unit", "-Dpython=enabled", "-Dbench=true",
-                      select=("--suite", "stress", f"--test-args=--seconds={seconds}"))
+                      select=("--suite", "stress", f"--test-args=--seconds={seconds}"), at_once=STRESS_AT_ONCE)
 
 
 def checkpoints(shell: Shell) -> Outcome:

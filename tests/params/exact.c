@@ -1,7 +1,7 @@
 /* exact.c - totals are exact, vectors whole, and own writes seen, whoever else is at work.
  *
  *     exact -n 2 -t 4 [--seconds 60] [--seed 1] [--zipf] [--f64]     2 processes of 4 threads
- *           [--node-size 1] [--technique 0]
+ *           [--node-size 1] [--technique 0]                          (crew.h)
  *
  * With --node-size the job is cut into nodes of so many processes; then workers also announce
  * intents, advance their clocks, bring keys to their nodes and start operations without waiting,
@@ -15,43 +15,42 @@
  *
  * All entries of a vector are equal, whatever is written, so one that is read in part shows.
  * Values are whole numbers that either type holds exactly.                              */
+#include "base/clock.h"
 #include "base/error.h"
-#include "base/option.h"
-#include "fabric/processes_test.h"
+#include "crew.h"
 #include "params/params.h"
 
-#include <getopt.h>
-#include <sys/mman.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #define OF_A_KIND 200 /* keys */
 #define N_KEYS (3 * OF_A_KIND)
 #define BATCH 48
 #define LONGEST 257
-#define MAX_WORKERS 16
-#define SET_TURNS 1000000 /* values that a worker sets before it begins again; 2^24 / 16 */
+#define SET_TURNS 500000 /* values that a worker sets before it begins again; 2^24 / 32 */
 
 enum { PUSHED, ASSIGNED, OWNED };
 
 static struct {
-    int n, threads, seconds, seed, zipf, f64, node_size, technique;
-} args = {.n = 1, .threads = 1, .seconds = 60, .seed = 1};
+    int zipf, f64, technique;
+} args;
 
-/* Shared by all processes; written by the workers at the end. */
-static struct {
+static struct crew crew;
+
+/* The book; written by the workers at the end. */
+static struct totals {
     _Atomic int64_t pushed[OF_A_KIND];                /* in all */
     _Atomic int64_t assigned[MAX_WORKERS][OF_A_KIND]; /* by each worker last; 0: never */
     _Atomic int64_t n_keys;                           /* of all calls */
 } * totals;
 
-static int n_workers;
 static int64_t lengths[N_KEYS];
 static double share_below[OF_A_KIND]; /* Zipf: how often a key or one before it is drawn */
 
 struct context {
-    gw_params *params;
-    gw_worker *worker;
-    int number;
-    gwi_random random;
+    struct hand *hand;
     int64_t pushed[OF_A_KIND], assigned[OF_A_KIND], owned[OF_A_KIND]; /* what must be there */
     int64_t n_turns;
     int64_t keys[BATCH], values[BATCH];
@@ -64,7 +63,7 @@ struct context {
     do {                                                                                        \
         if (!(condition)) {                                                                     \
             fprintf(stderr, "%s:%d: worker %d: " text " (seed %d; last error: %s)\n", __FILE__, \
-                    __LINE__, c->number, __VA_ARGS__, args.seed, gw_last_error());              \
+                    __LINE__, c->hand->number, __VA_ARGS__, crew.seed, gw_last_error());        \
             fflush(stderr);                                                                     \
             _exit(1);                                                                           \
         }                                                                                       \
@@ -72,7 +71,7 @@ struct context {
 
 /* drawing */
 
-static void prepare(void)
+static void prepare_keys(void)
 {
     double sum = 0;
 
@@ -105,22 +104,22 @@ static int draw_index(gwi_random *random)
 /* One of its own keys, in the same distribution. */
 static int draw_owned(struct context *c)
 {
-    int i = draw_index(&c->random) / n_workers * n_workers + c->number;
+    int i = draw_index(&c->hand->random) / crew.n_workers * crew.n_workers + c->hand->number;
 
-    return i < OF_A_KIND ? i : c->number;
+    return i < OF_A_KIND ? i : c->hand->number;
 }
 
 /* Some keys that this worker may push to, set, or (kind -1) pull. */
 static void draw_batch(struct context *c, int kind)
 {
-    c->n = gwi_random_below(&c->random, BATCH + 1);
+    c->n = gwi_random_below(&c->hand->random, BATCH + 1);
     c->n_entries = 0;
     for (size_t i = 0; i < c->n; i++) {
-        uint64_t which = gwi_random_below(&c->random, 3);
+        uint64_t which = gwi_random_below(&c->hand->random, 3);
         int of_kind = kind < 0 ? (int)which : which == 0 ? OWNED : kind;
-        int index = of_kind == OWNED && (kind >= 0 || gwi_random_below(&c->random, 2))
+        int index = of_kind == OWNED && (kind >= 0 || gwi_random_below(&c->hand->random, 2))
                         ? draw_owned(c)
-                        : draw_index(&c->random);
+                        : draw_index(&c->hand->random);
         c->keys[i] = 3 * index + of_kind;
         c->n_entries += (size_t)lengths[c->keys[i]];
     }
@@ -169,19 +168,20 @@ static void push(struct context *c)
 
     draw_batch(c, PUSHED);
     for (size_t i = 0; i < c->n; i++) {
-        int64_t value = (int64_t)gwi_random_below(&c->random, 7) - 3, key = c->keys[i];
+        int64_t value = (int64_t)gwi_random_below(&c->hand->random, 7) - 3, key = c->keys[i];
         *(key % 3 == PUSHED ? &c->pushed[key / 3] : &c->owned[key / 3]) += value;
         fill(c, at, (size_t)lengths[key], value);
         at += (size_t)lengths[key];
     }
-    EXPECT(gw_worker_push(c->worker, keys_of(c), c->row, c->n_entries, NULL) == 0, "%s", "push");
+    EXPECT(gw_worker_push(c->hand->worker, keys_of(c), c->row, c->n_entries, NULL) == 0, "%s",
+           "push");
 }
 
 /* Never the same value twice in a row, and never that of another worker. */
 static int64_t next_value(struct context *c)
 {
     c->n_turns = c->n_turns % SET_TURNS + 1;
-    return c->n_turns * n_workers + c->number;
+    return c->n_turns * crew.n_workers + c->hand->number;
 }
 
 static void set(struct context *c)
@@ -195,7 +195,8 @@ static void set(struct context *c)
         fill(c, at, (size_t)lengths[key], value);
         at += (size_t)lengths[key];
     }
-    EXPECT(gw_worker_set(c->worker, keys_of(c), c->row, c->n_entries, NULL) == 0, "%s", "set");
+    EXPECT(gw_worker_set(c->hand->worker, keys_of(c), c->row, c->n_entries, NULL) == 0, "%s",
+           "set");
 }
 
 static void pull(struct context *c)
@@ -203,15 +204,16 @@ static void pull(struct context *c)
     size_t at = 0;
 
     draw_batch(c, -1);
-    EXPECT(gw_worker_pull(c->worker, keys_of(c), c->row, c->n_entries, NULL) == 0, "%s", "pull");
+    EXPECT(gw_worker_pull(c->hand->worker, keys_of(c), c->row, c->n_entries, NULL) == 0, "%s",
+           "pull");
     for (size_t i = 0; i < c->n; i++) {
         int64_t key = c->keys[i], value = value_at(c, at, key);
         at += (size_t)lengths[key];
-        if (key % 3 == OWNED && key / 3 % n_workers == c->number)
+        if (key % 3 == OWNED && key / 3 % crew.n_workers == c->hand->number)
             EXPECT(value == c->owned[key / 3], "own key %lld is %lld, not %lld", (long long)key,
                    (long long)value, (long long)c->owned[key / 3]);
         if (key % 3 == ASSIGNED && value != 0)
-            EXPECT(value >= n_workers && value / n_workers <= SET_TURNS,
+            EXPECT(value >= crew.n_workers && value / crew.n_workers <= SET_TURNS,
                    "key %lld is %lld, which nobody set", (long long)key, (long long)value);
         if (key % 3 == ASSIGNED && c->assigned[key / 3] != 0)
             EXPECT(value != 0, "key %lld is as if never set", (long long)key);
@@ -222,12 +224,13 @@ static void pull(struct context *c)
 
 static void meet(struct context *c)
 {
-    EXPECT(gw_worker_barrier(c->worker) == 0, "%s", "barrier");
+    EXPECT(gw_worker_barrier(c->hand->worker) == 0, "%s", "barrier");
 }
 
 static int64_t read_one(struct context *c, int64_t key)
 {
-    EXPECT(gw_worker_pull(c->worker, (gw_keys){&key, 1}, c->row, (size_t)lengths[key], NULL) == 0,
+    EXPECT(gw_worker_pull(c->hand->worker, (gw_keys){&key, 1}, c->row, (size_t)lengths[key],
+                          NULL) == 0,
            "%s", "pull");
     return value_at(c, 0, key);
 }
@@ -237,7 +240,7 @@ static void check_assigned(struct context *c, int index)
     int64_t value = read_one(c, 3 * index + ASSIGNED);
     int found = 0, never = 1;
 
-    for (int w = 0; w < n_workers; w++) {
+    for (int w = 0; w < crew.n_workers; w++) {
         found |= totals->assigned[w][index] == value;
         never &= totals->assigned[w][index] == 0;
     }
@@ -249,7 +252,7 @@ static void check_end(struct context *c)
 {
     for (int i = 0; i < OF_A_KIND; i++) {
         totals->pushed[i] += c->pushed[i];
-        totals->assigned[c->number][i] = c->assigned[i];
+        totals->assigned[c->hand->number][i] = c->assigned[i];
     }
     meet(c);
     for (int i = 0; i < OF_A_KIND; i++) {
@@ -257,34 +260,35 @@ static void check_end(struct context *c)
         EXPECT(value == totals->pushed[i], "key %d is %lld, but %lld were pushed", 3 * i + PUSHED,
                (long long)value, (long long)totals->pushed[i]);
         check_assigned(c, i);
-        if (i % n_workers == c->number)
+        if (i % crew.n_workers == c->hand->number)
             EXPECT(read_one(c, 3 * i + OWNED) == c->owned[i], "own key %d is not %lld",
                    3 * i + OWNED, (long long)c->owned[i]);
     }
-    if (c->number == 0 && args.node_size == 0)
-        EXPECT(gwi_store_valid(&c->params->store), "%s", "the store breaks its rules");
+    if (c->hand->number == 0 && crew.n_nodes == 1)
+        EXPECT(gwi_store_valid(&c->hand->params->store), "%s", "the store breaks its rules");
     meet(c);
 }
 
 /* What moves keys, and what does not wait; with several nodes only. */
 static void move(struct context *c)
 {
-    int64_t clock = gw_worker_clock(c->worker),
-            start = clock + (int64_t)gwi_random_below(&c->random, 5);
-    uint64_t what = gwi_random_below(&c->random, 8);
+    int64_t clock = gw_worker_clock(c->hand->worker),
+            start = clock + (int64_t)gwi_random_below(&c->hand->random, 5);
+    uint64_t what = gwi_random_below(&c->hand->random, 8);
 
     draw_batch(c, -1);
     if (what < 3)
-        EXPECT(gw_worker_intent(c->worker, keys_of(c), start,
-                                start + 1 + (int64_t)gwi_random_below(&c->random, 20)) == 0,
+        EXPECT(gw_worker_intent(c->hand->worker, keys_of(c), start,
+                                start + 1 + (int64_t)gwi_random_below(&c->hand->random, 20)) == 0,
                "%s", "intent");
     else if (what < 6)
-        EXPECT(gw_worker_advance_clock(c->worker) == 0, "%s", "advance_clock");
+        EXPECT(gw_worker_advance_clock(c->hand->worker) == 0, "%s", "advance_clock");
     else if (what < 7)
-        EXPECT(gw_worker_localize(c->worker, (gw_keys){c->keys, c->n < 4 ? c->n : 4}, NULL) == 0,
+        EXPECT(gw_worker_localize(c->hand->worker, (gw_keys){c->keys, c->n < 4 ? c->n : 4}, NULL) ==
+                   0,
                "%s", "localize");
     else
-        EXPECT(gw_worker_wait_sync(c->worker) == 0, "%s", "wait_sync");
+        EXPECT(gw_worker_wait_sync(c->hand->worker) == 0, "%s", "wait_sync");
     c->n = 0;
 }
 
@@ -292,27 +296,30 @@ static void move(struct context *c)
 static void push_on(struct context *c)
 {
     gw_ticket ticket;
-    int64_t key = 3 * (int64_t)gwi_random_below(&c->random, OF_A_KIND) + PUSHED;
+    int64_t key = 3 * (int64_t)gwi_random_below(&c->hand->random, OF_A_KIND) + PUSHED;
 
     c->pushed[key / 3]++;
-    EXPECT(gw_worker_push(c->worker, (gw_keys){&key, 1}, c->ones, (size_t)lengths[key], &ticket) ==
-               0,
+    EXPECT(gw_worker_push(c->hand->worker, (gw_keys){&key, 1}, c->ones, (size_t)lengths[key],
+                          &ticket) == 0,
            "%s", "push");
-    if (gwi_random_below(&c->random, 4) == 0)
-        EXPECT(gw_worker_wait(c->worker, ticket) == 0, "%s", "wait");
+    if (gwi_random_below(&c->hand->random, 4) == 0)
+        EXPECT(gw_worker_wait(c->hand->worker, ticket) == 0, "%s", "wait");
     c->n = 1;
 }
 
-static void *work(void *arg)
+static void work(struct hand *hand)
 {
-    struct context *c = arg;
-    int64_t limit = gwi_deadline_ns(args.seconds * GWI_SECOND), n_keys = 0;
+    struct context *c = calloc(1, sizeof *c);
+    int64_t limit = gwi_deadline_ns(crew.seconds * GWI_SECOND), n_keys = 0;
 
+    if (c == NULL)
+        abort();
+    c->hand = hand;
     fill(c, 0, LONGEST, 1);
     memcpy(c->ones, c->row, sizeof c->ones);
     meet(c);
     for (int i = 0; i % 64 != 0 || gwi_now_ns() < limit; i++) {
-        uint64_t what = gwi_random_below(&c->random, args.node_size > 0 ? 11 : 8);
+        uint64_t what = gwi_random_below(&c->hand->random, crew.node_size > 0 ? 11 : 8);
         if (what == 8)
             push_on(c);
         else if (what > 8)
@@ -326,111 +333,45 @@ static void *work(void *arg)
         n_keys += (int64_t)c->n;
     }
     totals->n_keys += n_keys;
-    EXPECT(gw_worker_wait_all(c->worker) == 0, "%s", "wait_all");
-    EXPECT(gw_worker_end_setup(c->worker) == 0, "%s", "end_setup");
+    EXPECT(gw_worker_wait_all(c->hand->worker) == 0, "%s", "wait_all");
+    EXPECT(gw_worker_end_setup(c->hand->worker) == 0, "%s", "end_setup");
     check_end(c);
-    return NULL;
+    free(c);
 }
 
 /* starting */
 
-static gw_params *open_params(gw_world *world)
+static void prepare(gw_params_options *opt)
 {
-    gw_params_options opt = GW_PARAMS_OPTIONS_INIT;
-    gw_params *params;
-
-    opt.num_keys = N_KEYS;
-    opt.lengths = lengths;
-    opt.n_lengths = N_KEYS;
-    opt.dtype = args.f64 ? GW_F64 : GW_F32;
-    opt.workers = args.threads;
-    opt.technique = args.technique;
-    REQUIRE(gw_params_open(world, &opt, &params) == 0);
-    return params;
+    totals = crew.book;
+    prepare_keys();
+    opt->num_keys = N_KEYS;
+    opt->lengths = lengths;
+    opt->n_lengths = N_KEYS;
+    opt->dtype = args.f64 ? GW_F64 : GW_F32;
+    opt->technique = args.technique;
 }
 
-static void one_process(const struct processes *all, int rank)
+static int report(void)
 {
-    gw_world_options options = GW_WORLD_OPTIONS_INIT;
-    struct context *contexts = calloc((size_t)args.threads, sizeof *contexts);
-    pthread_t threads[MAX_WORKERS];
-    gw_world *world;
-
-    alarm((unsigned)args.seconds + 120);
-    options.rank = rank;
-    options.size = all->n;
-    options.node_size = args.node_size;
-    options.job = all->job;
-    options.timeout_s = 60;
-    REQUIRE(contexts != NULL && gw_world_join(&options, &world) == 0);
-    gw_params *params = open_params(world);
-    for (int t = 0; t < args.threads; t++) {
-        struct context *c = &contexts[t];
-        c->params = params;
-        c->number = rank * args.threads + t;
-        gwi_random_init(&c->random, (uint64_t)args.seed, (uint64_t)c->number);
-        REQUIRE(gw_params_worker(params, &c->worker) == 0);
-        REQUIRE(pthread_create(&threads[t], NULL, work, c) == 0);
-    }
-    for (int t = 0; t < args.threads; t++)
-        pthread_join(threads[t], NULL);
-    REQUIRE(gw_params_close(params) == 0);
-    gw_world_close(world);
-    free(contexts);
-}
-
-static int parse_args(int argc, char **argv)
-{
-    static const struct option options[] = {
-        {"seconds", required_argument, NULL, 's'},
-        {"seed", required_argument, NULL, 'r'},
-        {"node-size", required_argument, NULL, 'k'},
-        {"technique", required_argument, NULL, 'q'},
-        {"zipf", no_argument, &args.zipf, 1},
-        {"f64", no_argument, &args.f64, 1},
-        {NULL, 0, NULL, 0},
-    };
-    int key, err = 0;
-
-    while (err >= 0 && (key = getopt_long(argc, argv, "n:t:", options, NULL)) != -1)
-        err = key == 'n'   ? gwi_parse_int("-n", optarg, 1, MAX_WORKERS, &args.n)
-              : key == 't' ? gwi_parse_int("-t", optarg, 1, MAX_WORKERS, &args.threads)
-              : key == 's' ? gwi_parse_int("--seconds", optarg, 1, 100000, &args.seconds)
-              : key == 'r' ? gwi_parse_int("--seed", optarg, 0, 1000000000, &args.seed)
-              : key == 'k' ? gwi_parse_int("--node-size", optarg, 1, MAX_WORKERS, &args.node_size)
-              : key == 'q' ? gwi_parse_int("--technique", optarg, 0, 3, &args.technique)
-              : key == 0   ? 0
-                           : gwi_fail(GW_EINVAL, "see the head of exact.c");
-    if (err >= 0 && args.n * args.threads > MAX_WORKERS)
-        err = gwi_fail(GW_EINVAL, "at most %d workers in all", MAX_WORKERS);
-    return err < 0 || optind < argc ? GW_EINVAL : 0;
+    printf("%s keys, %s: %.2f million keys a second\n", args.zipf ? "Zipf" : "uniform",
+           args.f64 ? "f64" : "f32", (double)totals->n_keys / 1e6 / crew.seconds);
+    return totals->n_keys > 0;
 }
 
 int main(int argc, char **argv)
 {
-    struct processes all;
-    int n_failed = 0;
+    static const struct choice choices[] = {
+        {"zipf", 0, &args.zipf},
+        {"f64", 0, &args.f64},
+        {"technique", 3, &args.technique},
+        {NULL, 0, NULL},
+    };
 
-    if (parse_args(argc, argv) < 0) {
-        fprintf(stderr,
-                "usage: %s [-n processes] [-t threads] [--seconds s] [--seed s] [--zipf] [--f64]\n"
-                "%s\n",
-                argv[0], gw_last_error());
-        return 2;
-    }
-    n_workers = args.n * args.threads;
-    prepare();
-    totals = mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (totals == MAP_FAILED)
-        return 2;
-    start_processes(&all, args.n, one_process);
-    wait_for_processes(&all);
-    for (int rank = 0; rank < all.n; rank++)
-        n_failed += all.statuses[rank] != 0;
-    printf("%d processes x %d threads, %s keys, %s, seed %d: %.1f million keys a second\n", args.n,
-           args.threads, args.zipf ? "Zipf" : "uniform", args.f64 ? "f64" : "f32", args.seed,
-           (double)totals->n_keys / 1e6 / args.seconds);
-    if (totals->n_keys == 0)
-        n_failed++;
-    return n_failed > 0;
+    crew.choices = choices;
+    crew.book_bytes = sizeof *totals;
+    crew.prepare = prepare;
+    crew.work = work;
+    crew.report = report;
+    return crew_main(&crew, argc, argv);
 }

@@ -2,32 +2,29 @@
  *
  *     history -n 2 -t 2 [--seconds 60] [--seed 1] [--f32]      2 processes of 2 threads
  *     history -n 4 -t 1 --node-size 2 [--moves]                2 nodes; keys are localized
+ *                                                              (crew.h)
  *
  * In rounds: all workers pull, push and set keys drawn by lot, several at once and some of
  * them twice, and write down what they saw; then one of them looks for an order that
  * explains it, key by key (checker.h).  Vectors hold several copies of the value, so that
  * one that is read in part shows.  Ends with 1 and a sentence if there is none.        */
 #include "base/error.h"
-#include "base/option.h"
 #include "checker.h"
+#include "crew.h"
 #include "fabric/processes_test.h"
 
-#include <godwit/params.h>
-
-#include <getopt.h>
-#include <pthread.h>
 #include <sched.h>
-#include <sys/mman.h>
 
 #define KEYS 3
 #define BATCH 4
 #define CALLS 1500 /* of a worker in a round; f32 counts up to 2^24 */
 #define COPIES 9   /* of the value in a vector */
-#define MAX_WORKERS 16
 
 static struct {
-    int n, threads, seconds, seed, f32, node_size, moves;
-} args = {.n = 1, .threads = 1, .seconds = 60, .seed = 1};
+    int f32, moves;
+} args;
+
+static struct crew crew;
 
 /* One key of a call. */
 struct record {
@@ -37,24 +34,20 @@ struct record {
     double entries[2 * MAX_WORKERS + 1]; /* of a pull */
 };
 
-/* Shared by all processes; the log is written by its worker between two barriers. */
-static struct log {
+struct log {
     int n;
     struct record records[CALLS * BATCH];
-} * logs;
+};
 
-/* What all have seen; written by the worker that checks. */
-static struct {
-    int64_t rounds, operations, pulls;
-} * checked;
+static struct book {
+    int64_t rounds, operations, pulls; /* that were checked; written by the worker that checks */
+    struct log logs[MAX_WORKERS];      /* each by its worker, between two barriers */
+} * book;
 
-static int n_workers;
 static size_t n_entries; /* of the value */
 
 struct context {
-    gw_worker *worker;
-    int number;
-    gwi_random random;
+    struct hand *hand;
     int64_t pushes[KEYS], sets; /* so far in this round */
     double row[BATCH * COPIES * (2 * MAX_WORKERS + 1)];
     float row32[BATCH * COPIES * (2 * MAX_WORKERS + 1)];
@@ -74,9 +67,9 @@ static void call(struct context *c, int kind, gw_keys keys)
 
     for (size_t i = 0; i < n && args.f32 && kind != '?'; i++)
         c->row32[i] = (float)c->row[i];
-    REQUIRE((kind == '?'   ? gw_worker_pull(c->worker, keys, values, n, NULL)
-             : kind == '+' ? gw_worker_push(c->worker, keys, values, n, NULL)
-                           : gw_worker_set(c->worker, keys, values, n, NULL)) == 0);
+    REQUIRE((kind == '?'   ? gw_worker_pull(c->hand->worker, keys, values, n, NULL)
+             : kind == '+' ? gw_worker_push(c->hand->worker, keys, values, n, NULL)
+                           : gw_worker_set(c->hand->worker, keys, values, n, NULL)) == 0);
     for (size_t i = 0; i < n && args.f32 && kind == '?'; i++)
         c->row[i] = c->row32[i];
 }
@@ -98,29 +91,29 @@ static int copies_are_equal(const double *row)
 /* Between other nodes' calls on the same key. */
 static void fetch_a_key(struct context *c)
 {
-    int64_t key = (int64_t)gwi_random_below(&c->random, KEYS);
+    int64_t key = (int64_t)gwi_random_below(&c->hand->random, KEYS);
 
-    REQUIRE(gw_worker_localize(c->worker, (gw_keys){&key, 1}, NULL) == 0);
+    REQUIRE(gw_worker_localize(c->hand->worker, (gw_keys){&key, 1}, NULL) == 0);
 }
 
 static void run_call(struct context *c)
 {
-    uint64_t what = gwi_random_below(&c->random, 16);
+    uint64_t what = gwi_random_below(&c->hand->random, 16);
     int kind = what == 0 ? '=' : what < 8 ? '+' : '?';
-    struct log *log = &logs[c->number];
+    struct log *log = &book->logs[c->hand->number];
     struct record *record = &log->records[log->n];
     int64_t keys[BATCH];
-    size_t n = 1 + gwi_random_below(&c->random, BATCH);
+    size_t n = 1 + gwi_random_below(&c->hand->random, BATCH);
 
     for (size_t i = 0; i < n; i++) {
         double *row = c->row + i * row_length();
-        keys[i] = (int64_t)gwi_random_below(&c->random, KEYS);
+        keys[i] = (int64_t)gwi_random_below(&c->hand->random, KEYS);
         record[i] = (struct record){.kind = kind, .key = (int)keys[i]};
         if (kind == '+') {
-            history_push_vector(n_workers, c->number, ++c->pushes[keys[i]], row);
+            history_push_vector(crew.n_workers, c->hand->number, ++c->pushes[keys[i]], row);
         } else if (kind == '=') {
-            record[i].id = ++c->sets * n_workers + c->number; /* unlike all others */
-            history_set_vector(n_workers, record[i].id, row);
+            record[i].id = ++c->sets * crew.n_workers + c->hand->number; /* unlike all others */
+            history_set_vector(crew.n_workers, record[i].id, row);
         }
         if (kind != '?')
             repeat(row);
@@ -128,14 +121,14 @@ static void run_call(struct context *c)
     call(c, kind, (gw_keys){keys, n});
     for (size_t i = 0; i < n && kind == '?'; i++) {
         if (!copies_are_equal(c->row + i * row_length())) {
-            fprintf(stderr, "worker %d read key %d in part (seed %d)\n", c->number, record[i].key,
-                    args.seed);
+            fprintf(stderr, "worker %d read key %d in part (seed %d)\n", c->hand->number,
+                    record[i].key, crew.seed);
             _exit(1);
         }
         memcpy(record[i].entries, c->row + i * row_length(), n_entries * sizeof(double));
     }
     log->n += (int)n;
-    if (gwi_random_below(&c->random, 64) == 0)
+    if (gwi_random_below(&c->hand->random, 64) == 0)
         sched_yield();
 }
 
@@ -153,19 +146,19 @@ static void add(struct history *h, int worker, const struct record *r)
 
 static void check_key(int key)
 {
-    struct history *h = history_new(n_workers);
+    struct history *h = history_new(crew.n_workers);
     char reason[1024];
 
-    for (int w = 0; w < n_workers; w++)
-        for (int i = 0; i < logs[w].n; i++)
-            if (logs[w].records[i].key == key) {
-                add(h, w, &logs[w].records[i]);
-                checked->operations++;
-                checked->pulls += logs[w].records[i].kind == '?';
+    for (int w = 0; w < crew.n_workers; w++)
+        for (int i = 0; i < book->logs[w].n; i++)
+            if (book->logs[w].records[i].key == key) {
+                add(h, w, &book->logs[w].records[i]);
+                book->operations++;
+                book->pulls += book->logs[w].records[i].kind == '?';
             }
     if (!history_check(h, reason, sizeof reason)) {
-        fprintf(stderr, "key %d, round %lld, seed %d: %s\n", key, (long long)checked->rounds,
-                args.seed, reason);
+        fprintf(stderr, "key %d, round %lld, seed %d: %s\n", key, (long long)book->rounds,
+                crew.seed, reason);
         _exit(1);
     }
     history_free(h);
@@ -173,7 +166,7 @@ static void check_key(int key)
 
 static void meet(struct context *c)
 {
-    REQUIRE(gw_worker_barrier(c->worker) == 0);
+    REQUIRE(gw_worker_barrier(c->hand->worker) == 0);
 }
 
 /* All keys as if set by number 0. */
@@ -185,137 +178,71 @@ static void clear_keys(struct context *c)
     }
 }
 
-static void *work(void *arg)
+static void work(struct hand *hand)
 {
-    struct context *c = arg;
-    int64_t limit = gwi_deadline_ns(args.seconds * GWI_SECOND);
+    struct context *c = calloc(1, sizeof *c);
+    int64_t limit = gwi_deadline_ns(crew.seconds * GWI_SECOND);
 
+    REQUIRE(c != NULL);
+    c->hand = hand;
     for (int64_t round = 0;; round++) {
-        if (c->number == 0) {
+        if (c->hand->number == 0) {
             clear_keys(c);
-            checked->rounds = gwi_now_ns() < limit ? round + 1 : -round; /* below 1: no more */
+            book->rounds = gwi_now_ns() < limit ? round + 1 : -round; /* below 1: no more */
         }
         meet(c);
-        if (checked->rounds <= 0)
+        if (book->rounds <= 0)
             break;
         memset(c->pushes, 0, sizeof c->pushes);
         c->sets = 0;
-        logs[c->number].n = 0;
+        book->logs[c->hand->number].n = 0;
         for (int i = 0; i < CALLS; i++) {
-            if (args.moves && gwi_random_below(&c->random, 8) == 0)
+            if (args.moves && gwi_random_below(&c->hand->random, 8) == 0)
                 fetch_a_key(c);
             run_call(c);
         }
         meet(c);
-        if (c->number == 0)
+        if (c->hand->number == 0)
             for (int key = 0; key < KEYS; key++)
                 check_key(key);
         meet(c);
     }
-    return NULL;
+    free(c);
 }
 
-static gw_params *open_params(gw_world *world)
+static void prepare(gw_params_options *opt)
 {
-    gw_params_options opt = GW_PARAMS_OPTIONS_INIT;
-    const int64_t length = (int64_t)row_length();
-    gw_params *params;
+    static int64_t length;
 
-    opt.num_keys = KEYS;
-    opt.lengths = &length;
-    opt.n_lengths = 1;
-    opt.dtype = args.f32 ? GW_F32 : GW_F64;
-    opt.workers = args.threads;
-    REQUIRE(gw_params_open(world, &opt, &params) == 0);
-    return params;
+    book = crew.book;
+    n_entries = history_entries(crew.n_workers);
+    length = (int64_t)row_length();
+    opt->num_keys = KEYS;
+    opt->lengths = &length;
+    opt->n_lengths = 1;
+    opt->dtype = args.f32 ? GW_F32 : GW_F64;
 }
 
-static void one_process(const struct processes *all, int rank)
+static int report(void)
 {
-    gw_world_options options = GW_WORLD_OPTIONS_INIT;
-    struct context *contexts = calloc((size_t)args.threads, sizeof *contexts);
-    pthread_t threads[MAX_WORKERS];
-    gw_world *world;
-
-    alarm((unsigned)args.seconds + 120);
-    options.rank = rank;
-    options.size = all->n;
-    options.job = all->job;
-    options.timeout_s = 60;
-    options.node_size = args.node_size;
-    REQUIRE(contexts != NULL && gw_world_join(&options, &world) == 0);
-    gw_params *params = open_params(world);
-    for (int t = 0; t < args.threads; t++) {
-        struct context *c = &contexts[t];
-        c->number = rank * args.threads + t;
-        gwi_random_init(&c->random, (uint64_t)args.seed, (uint64_t)c->number);
-        REQUIRE(gw_params_worker(params, &c->worker) == 0);
-        REQUIRE(pthread_create(&threads[t], NULL, work, c) == 0);
-    }
-    for (int t = 0; t < args.threads; t++)
-        pthread_join(threads[t], NULL);
-    REQUIRE(gw_params_close(params) == 0);
-    gw_world_close(world);
-    free(contexts);
-}
-
-static void *share(size_t n_bytes)
-{
-    void *memory = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    if (memory == MAP_FAILED)
-        abort();
-    return memory;
-}
-
-static int parse_args(int argc, char **argv)
-{
-    static const struct option options[] = {
-        {"seconds", required_argument, NULL, 's'}, {"seed", required_argument, NULL, 'r'},
-        {"f32", no_argument, &args.f32, 1},        {"node-size", required_argument, NULL, 'd'},
-        {"moves", no_argument, &args.moves, 1},    {NULL, 0, NULL, 0},
-    };
-    int key, err = 0;
-
-    while (err >= 0 && (key = getopt_long(argc, argv, "n:t:", options, NULL)) != -1)
-        err = key == 'n'   ? gwi_parse_int("-n", optarg, 1, MAX_WORKERS, &args.n)
-              : key == 't' ? gwi_parse_int("-t", optarg, 1, MAX_WORKERS, &args.threads)
-              : key == 's' ? gwi_parse_int("--seconds", optarg, 1, 100000, &args.seconds)
-              : key == 'd' ? gwi_parse_int("--node-size", optarg, 1, MAX_WORKERS, &args.node_size)
-              : key == 'r' ? gwi_parse_int("--seed", optarg, 0, 1000000000, &args.seed)
-              : key == 0   ? 0
-                           : gwi_fail(GW_EINVAL, "see the head of history.c");
-    if (err >= 0 && args.n * args.threads > MAX_WORKERS)
-        err = gwi_fail(GW_EINVAL, "at most %d workers in all", MAX_WORKERS);
-    return err < 0 || optind < argc ? GW_EINVAL : 0;
+    printf("%s: %lld operations, %lld of them pulls, in %lld rounds on %d keys\n",
+           args.f32 ? "f32" : "f64", (long long)book->operations, (long long)book->pulls,
+           -(long long)book->rounds, KEYS);
+    return book->operations > 0;
 }
 
 int main(int argc, char **argv)
 {
-    struct processes all;
-    int n_failed = 0;
+    static const struct choice choices[] = {
+        {"f32", 0, &args.f32},
+        {"moves", 0, &args.moves},
+        {NULL, 0, NULL},
+    };
 
-    if (parse_args(argc, argv) < 0) {
-        fprintf(stderr,
-                "usage: %s [-n processes] [-t threads] [--seconds s] [--seed s] [--f32] "
-                "[--node-size n] [--moves]\n%s\n",
-                argv[0], gw_last_error());
-        return 2;
-    }
-    n_workers = args.n * args.threads;
-    n_entries = history_entries(n_workers);
-    logs = share((size_t)n_workers * sizeof *logs);
-    checked = share(sizeof *checked);
-    start_processes(&all, args.n, one_process);
-    wait_for_processes(&all);
-    for (int rank = 0; rank < all.n; rank++)
-        n_failed += all.statuses[rank] != 0;
-    printf("%d processes x %d threads, %s, seed %d: %lld operations, %lld of them pulls, in %lld "
-           "rounds on %d keys\n",
-           args.n, args.threads, args.f32 ? "f32" : "f64", args.seed,
-           (long long)checked->operations, (long long)checked->pulls, -(long long)checked->rounds,
-           KEYS);
-    if (checked->operations == 0)
-        n_failed++;
-    return n_failed > 0;
+    crew.choices = choices;
+    crew.book_bytes = sizeof *book;
+    crew.prepare = prepare;
+    crew.work = work;
+    crew.report = report;
+    return crew_main(&crew, argc, argv);
 }
