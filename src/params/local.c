@@ -191,7 +191,8 @@ static void *value_of(const struct key *k)
                           gwi_word_slot(k->word));
 }
 
-static unsigned char *untold_of(const struct key *k)
+/* What a replica's value was, as far as its owner knows. */
+static unsigned char *told_of(const struct key *k)
 {
     assert(gwi_word_state(k->word) == GWI_REPLICA);
     return (unsigned char *)value_of(k) + k->row_bytes;
@@ -273,7 +274,7 @@ int gwi_local_pull(gwi_local *local, int64_t key, void *to)
 static void change_row(const struct key *k, void *row, gwi_change change, const void *by)
 {
     if (change == GWI_ADD)
-        k->local->store.add(row, by, k->n);
+        k->local->store.ops->add(row, by, k->n);
     else if (change == GWI_ASSIGN)
         gwi_row_write(row, by, k->row_bytes);
 }
@@ -281,11 +282,8 @@ static void change_row(const struct key *k, void *row, gwi_change change, const 
 static void apply(struct key *k, int64_t key, gwi_change change, const void *from)
 {
     change_row(k, value_of(k), change, from);
-    if (gwi_word_state(k->word) == GWI_REPLICA) {
-        if (change == GWI_ASSIGN)
-            k->word |= GWI_WORD_SETTING; /* what was untold came before */
-        change_row(k, untold_of(k), change, from);
-    }
+    if (gwi_word_state(k->word) == GWI_REPLICA && change == GWI_ASSIGN)
+        k->word |= GWI_WORD_SETTING; /* what was untold came before */
     if ((gwi_word_state(k->word) == GWI_REPLICA || k->word & GWI_WORD_WATCHED) &&
         !(k->word & GWI_WORD_MARKED)) {
         gwi_local_mark(k->local, key);
@@ -371,7 +369,7 @@ static void make_copy(struct key *k, const void *from)
 {
     place(k, k->pairs, GWI_REPLICA);
     gwi_row_write(value_of(k), from, k->row_bytes);
-    gwi_row_clear(untold_of(k), k->row_bytes);
+    gwi_row_write(told_of(k), from, k->row_bytes);
 }
 
 void gwi_local_copy(gwi_local *local, int64_t key, const void *from)
@@ -395,43 +393,44 @@ void gwi_local_disown(gwi_local *local, int64_t key, int keep_replica, void *ret
     unlatch_changed(&k);
 }
 
-static gwi_change untold_change(const struct key *k)
-{
-    return k->word & GWI_WORD_SETTING                    ? GWI_ASSIGN
-           : gwi_row_is_zero(untold_of(k), k->row_bytes) ? GWI_NO_CHANGE
-                                                         : GWI_ADD;
-}
-
 static gwi_change take_untold(struct key *k, void *ret_untold)
 {
-    gwi_change change = untold_change(k);
+    gwi_change change = GWI_ASSIGN;
 
-    gwi_row_read(ret_untold, untold_of(k), k->row_bytes);
-    gwi_row_clear(untold_of(k), k->row_bytes);
+    if (gwi_unlikely(k->word & GWI_WORD_SETTING)) {
+        gwi_row_read(ret_untold, value_of(k), k->row_bytes);
+        gwi_row_write(told_of(k), ret_untold, k->row_bytes);
+    } else {
+        change = k->local->store.ops->take_added(value_of(k), told_of(k), ret_untold, k->n)
+                     ? GWI_ADD
+                     : GWI_NO_CHANGE;
+    }
     k->word &= ~(GWI_WORD_SETTING | GWI_WORD_MARKED);
     return change;
+}
+
+/* Put what the owner has below what it has not been told.  Returns whether there is any such. */
+static int rebase(struct key *k, const void *value)
+{
+    return k->word & GWI_WORD_SETTING ||
+           k->local->store.ops->rebase(value_of(k), told_of(k), value, k->n);
 }
 
 int gwi_local_own(gwi_local *local, int64_t key, const void *from, int watched)
 {
     struct key k = latch(local, key);
-    gwi_change untold = GWI_NO_CHANGE;
     uint32_t pair = gwi_word_slot(k.word);
     int was_replica = gwi_word_state(k.word) == GWI_REPLICA;
+    int untold = was_replica && rebase(&k, from);
 
     assert(gwi_word_state(k.word) != GWI_OWNED);
-    if (was_replica)
-        untold = untold_change(&k);
     place(&k, k.rows, GWI_OWNED);
-    gwi_row_write(value_of(&k), from, k.row_bytes);
-    if (was_replica) {
-        unsigned char *old = gwi_slab_block(k.pairs, pair);
-        change_row(&k, value_of(&k), untold, old + k.row_bytes);
+    gwi_row_write(value_of(&k), was_replica ? gwi_slab_block(k.pairs, pair) : from, k.row_bytes);
+    if (was_replica)
         gwi_slab_free(k.pairs, pair);
-    }
     k.word = watched ? k.word | GWI_WORD_WATCHED : k.word & ~GWI_WORD_WATCHED;
     unlatch_changed(&k);
-    return untold != GWI_NO_CHANGE;
+    return untold;
 }
 
 gwi_change gwi_local_take_untold(gwi_local *local, int64_t key, void *ret_untold)
@@ -457,11 +456,12 @@ void gwi_local_refresh(gwi_local *local, int64_t key, const void *value, gwi_cha
                        const void *told_values)
 {
     struct key k = latch(local, key);
-    gwi_change untold = k.word & GWI_WORD_SETTING ? GWI_ASSIGN : GWI_ADD;
 
-    gwi_row_write(value_of(&k), value, k.row_bytes);
-    change_row(&k, value_of(&k), told, told_values);
-    change_row(&k, value_of(&k), untold, untold_of(&k));
+    rebase(&k, told == GWI_ASSIGN ? told_values : value);
+    if (told == GWI_ADD && !(k.word & GWI_WORD_SETTING)) {
+        change_row(&k, value_of(&k), GWI_ADD, told_values);
+        change_row(&k, told_of(&k), GWI_ADD, told_values);
+    }
     unlatch_changed(&k);
 }
 

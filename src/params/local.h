@@ -1,10 +1,11 @@
 /* local.h - the vectors that are on this node, its own and copies, reached in place.
  *
  * An owned vector lies in a row of the store.  A replica lies in a pair of rows: what
- * workers see, and what its owner has not been told yet.  The latter is something to add,
- * or, if the word says SETTING, a whole value that replaces the owner's.  So workers of
- * this node change a replica as fast as their own keys, always see what they wrote, and
- * what many of them wrote travels as one vector.
+ * workers see, and what that was when its owner knew all of it.  The difference is what the
+ * owner has not been told: something to add, or, if the word says SETTING, the whole value.
+ * So workers of this node change a replica as fast as their own keys, since they touch one row,
+ * always see what they wrote, and what many of them wrote travels as one vector.  It is rounded
+ * as it is where one node has the key: what is too small to change what workers see is nothing.
  *
  * Changes that other nodes must hear of are marked: those of replicas, and those of owned
  * keys that are WATCHED.
@@ -122,7 +123,7 @@ gwi_change gwi_local_take_untold(gwi_local *local, int64_t key, void *ret_untold
 /* The same, and the replica is gone. */
 gwi_change gwi_local_drop(gwi_local *local, int64_t key, void *ret_untold);
 
-/* A new value of the owner's, on top of which come what is told and has not arrived there, if
+/* A new value of the owner's, on top of which come what was told and has not arrived there, if
  * anything, and what is untold. */
 void gwi_local_refresh(gwi_local *local, int64_t key, const void *value, gwi_change told,
                        const void *told_values);

@@ -1,4 +1,4 @@
-/* row.c - adding to vectors, and the copies for ThreadSanitizer. */
+/* row.c - what is computed with vectors, and the copies for ThreadSanitizer. */
 #include "params/row.h"
 #include "base/target.h"
 
@@ -22,55 +22,95 @@ void gwi_row_write(void *row, const void *from, size_t n_bytes)
         __atomic_store_n((uint32_t *)row + i, ((const uint32_t *)from)[i], __ATOMIC_RELAXED);
 }
 
-void gwi_row_clear(void *row, size_t n_bytes)
-{
-    for (size_t i = 0; i < n_bytes / 4; i++)
-        __atomic_store_n((uint32_t *)row + i, 0, __ATOMIC_RELAXED);
-}
-
-int gwi_row_is_zero(const void *row, size_t n_bytes)
-{
-    for (size_t i = 0; i < n_bytes / 4; i++)
-        if (__atomic_load_n((const uint32_t *)row + i, __ATOMIC_RELAXED) != 0)
-            return 0;
-    return 1;
-}
-
-#define DEFINE_ADD(target, attribute, name, type)                                        \
-    attribute static void add_##name##_##target(void *row, const void *update, size_t n) \
-    {                                                                                    \
-        for (size_t i = 0; i < n; i++) {                                                 \
-            type sum;                                                                    \
-            gwi_row_read(&sum, (type *)row + i, sizeof sum);                             \
-            sum += ((const type *)update)[i];                                            \
-            gwi_row_write((type *)row + i, &sum, sizeof sum);                            \
-        }                                                                                \
-    }
-
-#else
-
-#define DEFINE_ADD(target, attribute, name, type)                                        \
-    attribute static void add_##name##_##target(void *row, const void *update, size_t n) \
-    {                                                                                    \
-        type *to = row;                                                                  \
-        const type *from = update;                                                       \
-                                                                                         \
-        GWI_SIDE_BY_SIDE                                                                 \
-        for (size_t i = 0; i < n; i++)                                                   \
-            to[i] += from[i];                                                            \
-    }
-
 #endif
 
-GWI_TARGETS(DEFINE_ADD, f32, float)
-GWI_TARGETS(DEFINE_ADD, f64, double)
+/* One entry of a row, and its bytes as a number. */
+#if GWI_TSAN
+#define GET_ENTRY(type, at)                         \
+    ({                                              \
+        type entry_;                                \
+        gwi_row_read(&entry_, (at), sizeof entry_); \
+        entry_;                                     \
+    })
+#define PUT_ENTRY(type, at, value)                   \
+    do {                                             \
+        type entry_ = (value);                       \
+        gwi_row_write((at), &entry_, sizeof entry_); \
+    } while (0)
+#else
+#define GET_ENTRY(type, at) (*(const type *)(at))
+#define PUT_ENTRY(type, at, value) (*(type *)(at) = (value))
+#endif
 
-#define NAME_ADD(target, attribute, name) add_##name##_##target,
+/* A number by the bytes of another type of its size. */
+#define AS(type, other, value) \
+    (((union {                 \
+         type from;            \
+         other to;             \
+     }){(value)})              \
+         .to)
 
-gwi_row_add *gwi_row_adder(gw_dtype dtype)
+/* What was added, by its bytes.  Without a branch, so that entries are done side by side. */
+#define ADDED(type, bits, is, was, differ) \
+    (AS(type, bits, (is) - (was)) & (0 - (bits)((differ) != 0)))
+
+#define DEFINE_OPS(target, attribute, name, type, bits)                                            \
+    attribute static void add_##name##_##target(void *row, const void *update, size_t n)           \
+    {                                                                                              \
+        type *to = row;                                                                            \
+        const type *from = update;                                                                 \
+                                                                                                   \
+        GWI_SIDE_BY_SIDE                                                                           \
+        for (size_t i = 0; i < n; i++)                                                             \
+            PUT_ENTRY(type, to + i, GET_ENTRY(type, to + i) + from[i]);                            \
+    }                                                                                              \
+                                                                                                   \
+    attribute static int take_added_##name##_##target(const void *row, void *before,               \
+                                                      void *ret_added, size_t n)                   \
+    {                                                                                              \
+        const type *now = row;                                                                     \
+        type *old = before, *added = ret_added;                                                    \
+        bits any = 0;                                                                              \
+                                                                                                   \
+        GWI_SIDE_BY_SIDE                                                                           \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            type is = GET_ENTRY(type, now + i), was = GET_ENTRY(type, old + i);                    \
+            bits differ = AS(type, bits, is) ^ AS(type, bits, was);                                \
+            added[i] = AS(bits, type, ADDED(type, bits, is, was, differ));                         \
+            PUT_ENTRY(type, old + i, is);                                                          \
+            any |= differ;                                                                         \
+        }                                                                                          \
+        return any != 0;                                                                           \
+    }                                                                                              \
+                                                                                                   \
+    attribute static int rebase_##name##_##target(void *row, void *before, const void *value,      \
+                                                  size_t n)                                        \
+    {                                                                                              \
+        const type *new = value;                                                                   \
+        type *now = row, *old = before;                                                            \
+        bits any = 0;                                                                              \
+                                                                                                   \
+        GWI_SIDE_BY_SIDE                                                                           \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            type is = GET_ENTRY(type, now + i), was = GET_ENTRY(type, old + i);                    \
+            bits differ = AS(type, bits, is) ^ AS(type, bits, was);                                \
+            PUT_ENTRY(type, now + i, new[i] + AS(bits, type, ADDED(type, bits, is, was, differ))); \
+            PUT_ENTRY(type, old + i, new[i]);                                                      \
+            any |= differ;                                                                         \
+        }                                                                                          \
+        return any != 0;                                                                           \
+    }
+
+GWI_TARGETS(DEFINE_OPS, f32, float, uint32_t)
+GWI_TARGETS(DEFINE_OPS, f64, double, uint64_t)
+
+#define NAME_OPS(target, attribute, name) \
+    {add_##name##_##target, take_added_##name##_##target, rebase_##name##_##target},
+
+const gwi_row_ops *gwi_row_ops_of(gw_dtype dtype)
 {
-    static gwi_row_add *const f32[] = {GWI_TARGETS(NAME_ADD, f32)};
-    static gwi_row_add *const f64[] = {GWI_TARGETS(NAME_ADD, f64)};
+    static const gwi_row_ops f32[] = {GWI_TARGETS(NAME_OPS, f32)};
+    static const gwi_row_ops f64[] = {GWI_TARGETS(NAME_OPS, f64)};
 
-    return dtype == GW_F32 ? f32[gwi_target()] : f64[gwi_target()];
+    return dtype == GW_F32 ? &f32[gwi_target()] : &f64[gwi_target()];
 }

@@ -17,8 +17,6 @@
 #if GWI_TSAN
 void gwi_row_read(void *to, const void *row, size_t n_bytes);
 void gwi_row_write(void *row, const void *from, size_t n_bytes);
-void gwi_row_clear(void *row, size_t n_bytes);
-int gwi_row_is_zero(const void *row, size_t n_bytes);
 #else
 static inline void gwi_row_read(void *to, const void *row, size_t n_bytes)
 {
@@ -29,24 +27,27 @@ static inline void gwi_row_write(void *row, const void *from, size_t n_bytes)
 {
     memcpy(row, from, n_bytes);
 }
-
-static inline void gwi_row_clear(void *row, size_t n_bytes)
-{
-    memset(row, 0, n_bytes);
-}
-
-static inline int gwi_row_is_zero(const void *row, size_t n_bytes)
-{
-    const unsigned char *bytes = row;
-
-    return bytes[0] == 0 && memcmp(bytes, bytes + 1, n_bytes - 1) == 0;
-}
 #endif
 
 /* Add `n` entries to a row. */
 typedef void gwi_row_add(void *row, const void *update, size_t n);
 
-/* The function for this type, F32 or F64, and this processor. */
-gwi_row_add *gwi_row_adder(gw_dtype dtype);
+/* For a row and what it was before.  Entries whose bytes are equal have not changed, whatever they
+ * are: so an infinity that both have says nothing about what was added. */
+
+/* What was added since, after which `before` is as the row.  Returns whether anything was. */
+typedef int gwi_row_take_added(const void *row, void *before, void *ret_added, size_t n);
+
+/* `value`, with what was added since on top; `before` is `value` then.  Returns the same. */
+typedef int gwi_row_rebase(void *row, void *before, const void *value, size_t n);
+
+typedef struct gwi_row_ops {
+    gwi_row_add *add;
+    gwi_row_take_added *take_added;
+    gwi_row_rebase *rebase;
+} gwi_row_ops;
+
+/* Those for this type, F32 or F64, and this processor. */
+const gwi_row_ops *gwi_row_ops_of(gw_dtype dtype);
 
 #endif

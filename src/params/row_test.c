@@ -3,6 +3,7 @@
 #include "base/random.h"
 #include "base/test.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define LONGEST 600
@@ -26,7 +27,7 @@ static size_t next_length(size_t n)
         }                                                                                 \
         for (size_t i = 0; i < n; i++)                                                    \
             expected[MARGIN + shift + i] += update[i + shift / 2];                        \
-        gwi_row_adder(dtype)(row + MARGIN + shift, update + shift / 2, n);                \
+        gwi_row_ops_of(dtype)->add(row + MARGIN + shift, update + shift / 2, n);          \
         assert_memory_equal(row, expected, sizeof row);                                   \
     }
 
@@ -77,11 +78,63 @@ static void sums_are_rounded_as_one_addition_is(void **state)
             update[i] = (float)(gwi_random_double(&random) - 0.5);
             expected[i] = row[i] + update[i];
         }
-        gwi_row_adder(GW_F32)(row, update, 33);
+        gwi_row_ops_of(GW_F32)->add(row, update, 33);
         assert_memory_equal(row, expected, sizeof row);
     }
 }
 
+/* Values, and what each was before; the last pair has an infinity in it. */
+#define DEFINE_CHECK_CHANGES(name, type, dtype)                                               \
+    static void check_changes_##name(size_t n)                                                \
+    {                                                                                         \
+        static type row[LONGEST], before[LONGEST], value[LONGEST], added[LONGEST + 1];        \
+        const gwi_row_ops *ops = gwi_row_ops_of(dtype);                                       \
+                                                                                              \
+        for (size_t i = 0; i < n; i++) {                                                      \
+            before[i] = (type)i;                                                              \
+            row[i] = (type)(i % 3 == 0 ? 3 * i + 2 : i);                                      \
+            value[i] = (type)(1000 + i);                                                      \
+        }                                                                                     \
+        row[n - 1] = before[n - 1] = (type)INFINITY;                                          \
+        added[n] = 7;                                                                         \
+        assert_int_equal(ops->rebase(row, before, value, n), n > 1);                          \
+        for (size_t i = 0; i < n; i++) {                                                      \
+            size_t gained = i % 3 == 0 && i < n - 1 ? 2 * i + 2 : 0;                          \
+            assert_true(before[i] == value[i] && row[i] == (type)(1000 + i + gained));        \
+        }                                                                                     \
+        assert_int_equal(ops->take_added(row, before, added, n), n > 1);                      \
+        for (size_t i = 0; i < n; i++)                                                        \
+            assert_true(added[i] == (i % 3 == 0 && i < n - 1 ? (type)(2 * i + 2) : (type)0)); \
+        assert_memory_equal(row, before, n * sizeof *row);                                    \
+        assert_int_equal(ops->take_added(row, before, added, n), 0);                          \
+        assert_true(added[n] == 7);                                                           \
+    }
+
+DEFINE_CHECK_CHANGES(f32, float, GW_F32)
+DEFINE_CHECK_CHANGES(f64, double, GW_F64)
+
+static void what_was_added_is_found_and_put_on_top_of_another_value(void **state)
+{
+    (void)state;
+    for (size_t n = 1; n < LONGEST; n = next_length(n)) {
+        check_changes_f32(n);
+        check_changes_f64(n);
+    }
+}
+
+static void an_entry_that_is_no_number_on_both_sides_takes_the_new_value(void **state)
+{
+    (void)state;
+    float row[] = {NAN, 1}, before[] = {NAN, 1}, value[] = {5, 6};
+
+    memcpy(before, row, sizeof row); /* the same bytes */
+    assert_int_equal(gwi_row_ops_of(GW_F32)->rebase(row, before, value, 2), 0);
+    assert_memory_equal(row, value, sizeof row);
+    assert_memory_equal(before, value, sizeof row);
+}
+
 GWI_TESTS(cmocka_unit_test(every_entry_is_added_to_once_and_none_beside),
+          cmocka_unit_test(what_was_added_is_found_and_put_on_top_of_another_value),
+          cmocka_unit_test(an_entry_that_is_no_number_on_both_sides_takes_the_new_value),
           cmocka_unit_test(a_read_and_a_write_copy_all_bytes_and_none_beside),
           cmocka_unit_test(sums_are_rounded_as_one_addition_is))

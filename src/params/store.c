@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #define MAGIC UINT64_C(0x65726f7473777764) /* "dwwstore" */
-#define VERSION 1
+#define VERSION 2
 
 /* layout */
 
@@ -93,7 +93,7 @@ static int view(gwi_store *store, const gwi_geometry *g, void *memory, size_t me
                          .class_of = g->class_of == NULL ? NULL
                                                          : (uint16_t *)(void *)(base + p.classes),
                          .slabs = slabs,
-                         .add = gwi_row_adder(g->dtype)};
+                         .ops = gwi_row_ops_of(g->dtype)};
     return 0;
 }
 
@@ -249,8 +249,10 @@ bool gwi_store_valid(const gwi_store *store)
  * itself: there `class_of` is known to be NULL, and the row's length does not change. */
 struct view {
     gwi_word *words;
-    unsigned char *rows; /* of the first class */
+    /* of the first class */
+    unsigned char *rows;
     size_t row_bytes;
+    uintptr_t to_pairs; /* from its rows; replicas lie there, two rows each */
     const uint16_t *class_of;
     const gwi_slab *slabs;
     const gwi_slab *pairs; /* NULL: one node, no replicas */
@@ -261,12 +263,17 @@ enum { ONE_LENGTH = 1, ONE_NODE = 2 };
 
 GWI_INLINE struct view view_of(const gwi_store *store, int known)
 {
+    const gwi_slab *pairs = known & ONE_NODE ? NULL : store->pairs;
+
     return (struct view){.words = store->words,
                          .rows = store->slabs[0].blocks,
                          .row_bytes = store->slabs[0].block_bytes,
+                         .to_pairs = pairs == NULL ? 0
+                                                   : (uintptr_t)pairs[0].blocks -
+                                                         (uintptr_t)store->slabs[0].blocks,
                          .class_of = known & ONE_LENGTH ? NULL : store->class_of,
                          .slabs = store->slabs,
-                         .pairs = known & ONE_NODE ? NULL : store->pairs};
+                         .pairs = pairs};
 }
 
 GWI_INLINE size_t row_bytes(struct view v, int64_t key)
@@ -274,14 +281,16 @@ GWI_INLINE size_t row_bytes(struct view v, int64_t key)
     return v.class_of == NULL ? v.row_bytes : v.slabs[v.class_of[key]].block_bytes;
 }
 
+/* Which of a batch's keys are copies nobody can foretell, so it is computed and not asked: a branch
+ * here would make replicas twice as slow as other keys. */
 GWI_INLINE unsigned char *row_at(struct view v, int64_t key, uint64_t word)
 {
-    if (v.pairs != NULL && gwi_word_state(word) == GWI_REPLICA)
-        return gwi_slab_block(&v.pairs[v.class_of == NULL ? 0 : v.class_of[key]],
-                              gwi_word_slot(word));
+    size_t slot = gwi_word_slot(word);
+    uintptr_t copy = v.pairs == NULL ? 0 : 0 - (uintptr_t)(word / GWI_REPLICA & 1); /* all bits */
+
     if (v.class_of == NULL)
-        return v.rows + gwi_word_slot(word) * v.row_bytes;
-    return gwi_slab_block(&v.slabs[v.class_of[key]], gwi_word_slot(word));
+        return v.rows + (v.to_pairs & copy) + (slot + (slot & copy)) * v.row_bytes;
+    return gwi_slab_block((copy ? v.pairs : v.slabs) + v.class_of[key], (uint32_t)slot);
 }
 
 /* Whether it can be read in place, the latch aside. */
@@ -313,9 +322,6 @@ GWI_INLINE uint64_t fetch_row(struct view v, int64_t key, size_t n_lines)
 
     for (size_t i = 0; i < n_lines; i++)
         __builtin_prefetch(row + i * GWI_LINE, 0, 2);
-    if (v.pairs != NULL && gwi_word_state(word) == GWI_REPLICA)
-        for (size_t i = 0; i < n_lines; i++) /* what is untold, behind it */
-            __builtin_prefetch(row + row_bytes(v, key) + i * GWI_LINE, 0, 2);
     return word;
 }
 
@@ -387,8 +393,13 @@ static void unlatch(const gwi_store *store, gwi_walker *walker, int64_t key, uin
         gwi_hand_empty(walker->hand);
 }
 
-/* What must be OWNED and nothing else for the shortest way. */
-#define PLAIN_TO_CHANGE (GWI_WORD_STATE | GWI_WORD_WATCHED)
+/* Whether nobody has to hear of a change, or will anyway; so that the vector is all that changes.
+ */
+GWI_INLINE int is_plain(uint64_t word, int adds)
+{
+    return ((word & (GWI_WORD_STATE | GWI_WORD_WATCHED)) == GWI_OWNED) |
+           (adds && word & GWI_WORD_MARKED);
+}
 
 static int see_to_other(gwi_walker *walker, int64_t key, const void *values)
 {
@@ -552,7 +563,7 @@ GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t 
                 from += n_bytes;
                 continue;
             }
-            if (gwi_unlikely((held[j] & PLAIN_TO_CHANGE) != GWI_OWNED)) {
+            if (gwi_unlikely(!is_plain(held[j], add != NULL))) {
                 if (is_here(v, held[j]))
                     walker->special(walker->special_ctx, key, &held[j], from, add != NULL);
                 else
@@ -595,7 +606,7 @@ GWI_INLINE int change_all(const gwi_store *store, gwi_walker *walker, const int6
 int gwi_store_push(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
                    const void *values)
 {
-    return change_all(store, walker, keys, n, values, store->add);
+    return change_all(store, walker, keys, n, values, store->ops->add);
 }
 
 int gwi_store_set(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,

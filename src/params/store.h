@@ -46,7 +46,7 @@ typedef struct gwi_store {
     const uint16_t *class_of;     /* by key; NULL: one class */
     gwi_slab *slabs;              /* by class; owned */
     const gwi_slab *pairs;        /* with several nodes: where replicas lie (local.h); borrowed */
-    gwi_row_add *add;
+    const gwi_row_ops *ops;
 } gwi_store;
 
 #define GWI_STORE_ALIGN GWI_PAGE

@@ -7,7 +7,7 @@
  * version  counts the changes of the vector, so that a reader can tell that there was
  *          one while it read; it wraps after 2^26, so a reader would have to be away
  *          for seconds, and for just so many changes, to be fooled
- * setting  of a replica: what its owner has not been told yet is a whole value (replicas.h)
+ * setting  of a replica: what its owner has not been told yet is the whole value (local.h)
  * watched  of an owned key: other nodes have replicas, so changes are marked (marks.h)
  * marked   the vector has changed and the node has not looked since; a key that is marked need not
  *          be marked again
