@@ -38,8 +38,10 @@ typedef struct common {
     /* a push that the other worker waits for: by rank 0 */
     _Atomic int64_t pushed_ns;
     _Atomic int64_t n_pushed; /* after pushed_ns */
+    _Atomic uint32_t called;  /* a futex: how often rank 1 was woken */
     /* by rank 1 */
     _Atomic int64_t n_seen;
+    _Atomic uint32_t answered;
 } common;
 
 typedef struct bench {

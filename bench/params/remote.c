@@ -5,6 +5,10 @@
  * agent, and brings the caches to where this kind of call leaves them. */
 #include "common.h"
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #define N_SIZES 3
 #define ASLEEP_MS 5.0
 #define N_BLOCKS 100
@@ -68,6 +72,32 @@ static void measure_asleep(bench *b, enum kind kind)
         say(b, &found[where], "%s %s 1 asleep", where_names[where], kind_names[kind]);
 }
 
+/* What no request can be faster than that finds the other side asleep: worker 1 sleeps on a word in
+ * memory that both share, is woken, and answers there.  No library is between. */
+static void measure_wake(bench *b)
+{
+    common *c = b->common;
+    series found = {0};
+    uint32_t n_calls = b->quick ? QUICK_ASLEEP : N_ASLEEP;
+
+    for (uint32_t i = 1; i <= n_calls; i++) {
+        if (b->rank == 1) {
+            while (atomic_load(&c->called) < i)
+                syscall(SYS_futex, &c->called, FUTEX_WAIT, i - 1, NULL, NULL, 0);
+            atomic_store(&c->answered, i);
+            continue;
+        }
+        sleep_ms(ASLEEP_MS);
+        double begin = now_ns();
+        atomic_store(&c->called, i);
+        syscall(SYS_futex, &c->called, FUTEX_WAKE, 1, NULL, NULL, 0);
+        while (atomic_load(&c->answered) < i)
+            __builtin_ia32_pause();
+        note(&found, now_ns() - begin);
+    }
+    say(b, &found, "bare wake-up");
+}
+
 void measure_remote(bench *b)
 {
     static const size_t sizes[N_SIZES] = {1, 32, 1024};
@@ -76,5 +106,7 @@ void measure_remote(bench *b)
         for (int i = 0; i < N_SIZES; i++)
             measure_awake(b, kind, sizes[i]);
         measure_asleep(b, kind);
+        if (kind == PULL)
+            measure_wake(b);
     }
 }

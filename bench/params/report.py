@@ -82,7 +82,8 @@ def judge_remote(part: Part, case: str, n_keys: int) -> list[str]:
 def remote_table(part: Part) -> Table:
     table = Table("Keys of the other node",
                   ["", "us", "M keys/s", "local keys, us", "x local time", "target", "verdict"],
-                  notes=["Back to back, so that the agent there is awake; and after a pause of 5 ms, when it sleeps."])
+                  notes=["Back to back, so that the agent there is awake; and after a pause of 5 ms, when it sleeps.",
+                         "A bare wake-up: a thread of the other process sleeps on a futex, is woken, and answers in memory."])
     for kind in ("pull", "push"):
         for n_keys, asleep in ((1, ""), (1, " asleep"), (32, ""), (1024, "")):
             case = f"{kind} {n_keys}{asleep}"
@@ -92,6 +93,7 @@ def remote_table(part: Part) -> Table:
                                part.spread(f"local {case}", 1e-3),
                                ratio(part.figures(f"remote {case}"), part.figures(f"local {case}")),
                                *judge_remote(part, f"remote {case}", n_keys)])
+    table.rows.append(["a bare wake-up, after a pause", part.spread("bare wake-up", 1e-3), None, None, None, "", ""])
     return table
 
 

@@ -189,8 +189,8 @@ void gwi_hash_fetch(const gwi_hash *hash, uint64_t key)
     if (hash->n_slots == 0)
         return;
     size_t home = home_of(hash, gwi_hash_u64(key));
-    __builtin_prefetch(hash->tag + home);
-    __builtin_prefetch(hash->entry + home);
+    __builtin_prefetch(hash->tag + home, 0, 2);
+    __builtin_prefetch(hash->entry + home, 0, 2);
 }
 
 bool gwi_hash_get(const gwi_hash *hash, uint64_t key, uint64_t *ret_value)

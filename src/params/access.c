@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define AHEAD 8 /* keys ahead of which something is fetched */
+#define AHEAD 16 /* keys ahead of which something is fetched */
 
 /* operations that are not done at once */
 
@@ -244,7 +244,7 @@ int gwi_node_order(gwi_node *node, gwi_access access, const gwi_part *parts, siz
     for (size_t i = 0; i < n && node->err == 0; i++) {
         if (i + AHEAD < n) {
             gwi_local_fetch_word(&node->local, parts[i + AHEAD].key);
-            __builtin_prefetch(gwi_cache_place(node, parts[i + AHEAD].key));
+            __builtin_prefetch(gwi_cache_place(node, parts[i + AHEAD].key), 0, 2);
         }
         if (gwi_local_state(&node->local, parts[i].key) == GWI_ABSENT ||
             !do_here(node, access, parts[i].key, parts[i].values))
@@ -259,8 +259,9 @@ int gwi_node_order(gwi_node *node, gwi_access access, const gwi_part *parts, siz
 
 void gwi_arrived_here(gwi_node *node, gwi_item *item)
 {
-    if (item->awaits != NULL)
-        finish_one(node, item->awaits);
+    if (item->awaits == NULL)
+        return;
+    finish_one(node, item->awaits);
     item->awaits = NULL;
     while (item->arrivals != NULL) {
         struct gwi_arrival *next = item->arrivals->next;
@@ -292,7 +293,10 @@ static void await_arrival(gwi_node *node, gwi_pending *pending, int64_t key)
         return;
     if (item->awaits == NULL) {
         item->awaits = pending;
-        gwi_send(node, gwi_home(node, key), &note, NULL, 0, NULL, 0);
+        if (gwi_home(node, key) == node->id && gwi_has_heard_itself(node))
+            gwi_take_localize(node, &note);
+        else
+            gwi_send(node, gwi_home(node, key), &note, NULL, 0, NULL, 0);
     } else {
         err = await_too(item, pending);
     }
@@ -305,8 +309,11 @@ static void await_arrival(gwi_node *node, gwi_pending *pending, int64_t key)
 static void bring_here(gwi_node *node, gwi_pending *pending, const int64_t *keys, size_t n)
 {
     for (size_t i = 0; i < n && node->err == 0; i++) {
-        if (i + AHEAD < n)
-            gwi_local_fetch_word(&node->local, keys[i + AHEAD]);
+        for (size_t j = i; i % AHEAD == 0 && j < n && j < i + AHEAD; j++) {
+            gwi_local_fetch_word(&node->local, keys[j]);
+            gwi_hash_fetch(&node->items, (uint64_t)keys[j]);
+            gwi_fetch_owner(node, keys[j]);
+        }
         if (gwi_local_state(&node->local, keys[i]) != GWI_OWNED)
             await_arrival(node, pending, keys[i]);
     }

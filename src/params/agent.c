@@ -21,7 +21,8 @@
 #define LOOKS_PER_YIELD 32
 #define LEAST_NAP_NS (500 * GWI_US) /* each takes a processor from somebody who computes */
 #define REST 4                      /* times as long as what was done */
-#define MOST_REST_NS GWI_MS
+#define LONGEST_REST_NS (3500 * GWI_US)
+#define LONGEST_REST_FROM_INTENTS_NS GWI_MS
 
 struct sync_order {
     struct sync_order *next;
@@ -42,10 +43,14 @@ struct gwi_agent {
     pthread_mutex_t lock;
     struct sync_order *syncs;
     int64_t counts_since_ns;
-    uint64_t finished;       /* by the state machine, of which workers were told */
-    int has_news;            /* for workers, of other kinds */
-    gwi_turns *turns;        /* for a trace; NULL: there is none */
-    _Atomic int64_t watches; /* as the node says; read by its thread */
+    uint64_t finished;   /* by the state machine, of which workers were told */
+    int has_news;        /* for workers, of other kinds */
+    uint64_t round_keys; /* that were looked at until the last round, */
+    int64_t worked_ns;   /* and how long it was busy since */
+    gwi_turns *turns;    /* for a trace; NULL: there is none */
+    /* by who has the lock, read by its thread: as the node says, how often to look, and when the
+     * next round is */
+    _Atomic int64_t watches, next_round_ns;
     /* by who has the lock, read by anyone */
     _Atomic int err;
     char sentence[512]; /* before `err` */
@@ -214,6 +219,29 @@ static void fail(gwi_agent *agent, int err)
     gwi_bell_ring_sleepers(&hall->bell);
 }
 
+static int64_t at_most(int64_t ns, int64_t most_ns)
+{
+    return ns < most_ns ? ns : most_ns;
+}
+
+/* Something was done since then.  The processor shall be left to workers most of the time: so after
+ * each step nothing is done about intents for a while; and a round begins when all that was done
+ * since the last one, for it and for other nodes, is but a share of the time. */
+static void pace(gwi_agent *agent, int64_t began_ns)
+{
+    uint64_t round_keys = gwi_node_count(agent->node)->round_keys;
+    int64_t ended_ns = gwi_now_ns(), took_ns = ended_ns - began_ns, next_round_ns = 0;
+
+    agent->worked_ns += took_ns;
+    if (round_keys != agent->round_keys) {
+        next_round_ns = began_ns + at_most(REST * agent->worked_ns, LONGEST_REST_NS);
+        agent->round_keys = round_keys;
+        agent->worked_ns = 0;
+    }
+    gwi_node_rest(agent->node, next_round_ns,
+                  ended_ns + at_most(REST * took_ns, LONGEST_REST_FROM_INTENTS_NS));
+}
+
 /* Whatever there is to do now.  Returns 1 if there was anything, else 0. */
 static int take_turn(gwi_agent *agent)
 {
@@ -227,10 +255,8 @@ static int take_turn(gwi_agent *agent)
     int64_t began_ns = gwi_now_ns();
     if (err >= 0)
         err = gwi_node_step(agent->node, agent->params->world->fabric, began_ns);
-    if (err > 0) { /* rounds shall leave the processor to workers most of the time */
-        int64_t ended_ns = gwi_now_ns(), rest = REST * (ended_ns - began_ns);
-        gwi_node_rest(agent->node, ended_ns + (rest < MOST_REST_NS ? rest : MOST_REST_NS));
-    }
+    if (err > 0)
+        pace(agent, began_ns);
     busy |= err > 0;
     if (gwi_unlikely(agent->turns != NULL))
         gwi_turns_add(agent->turns, gwi_node_count(agent->node), began_ns, busy);
@@ -239,6 +265,8 @@ static int take_turn(gwi_agent *agent)
     if (err >= 0 && gwi_node_local(agent->node)->err < 0)
         err = gwi_node_local(agent->node)->err;
     atomic_store_explicit(&agent->watches, gwi_node_watches(agent->node), memory_order_relaxed);
+    atomic_store_explicit(&agent->next_round_ns, gwi_node_next_ns(agent->node),
+                          memory_order_relaxed);
     if (err < 0)
         fail(agent, err);
     return err < 0 ? err : busy;
@@ -250,9 +278,15 @@ static void sleep_a_while(gwi_agent *agent, gwi_waiter *waiter)
     gwi_fabric *f = agent->params->world->fabric;
     int64_t watches = atomic_load_explicit(&agent->watches, memory_order_relaxed);
 
-    if (!waiter->polls && watches > 0) {
-        waiter->polls = 1; /* for changes and clocks; messages ring, so there is no hurry */
-        waiter->least_ns = watches < LEAST_NAP_NS ? watches : LEAST_NAP_NS;
+    if (watches > 0) {
+        /* For changes and clocks, about which nothing is done before the next round.  Messages
+         * ring, so there is no hurry. */
+        int64_t rest = atomic_load_explicit(&agent->next_round_ns, memory_order_relaxed) -
+                       gwi_now_ns();
+        int64_t least = at_most(watches, LEAST_NAP_NS);
+        waiter->polls = 1;
+        waiter->least_ns = least > rest ? least : rest;
+        watches = watches > waiter->least_ns ? watches : waiter->least_ns;
     }
     waiter->longest_ns = watches;
     if (gwi_waiter_pause(waiter) > 0 && f->ops->check(f) < 0) {

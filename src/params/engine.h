@@ -10,6 +10,7 @@
 #ifndef GWI_PARAMS_ENGINE_H
 #define GWI_PARAMS_ENGINE_H
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "params/intents.h"
 #include "params/node.h"
@@ -24,7 +25,8 @@ extern int gwi_mutant;
 #define GWI_MUTANT(n) 0
 #endif
 
-#define GWI_FAN 8 /* children of a node in the tree of nodes */
+#define GWI_FAN 8                           /* children of a node in the tree of nodes */
+#define GWI_MOST_PATIENCE_NS (100 * GWI_MS) /* of a replica that lacks news */
 
 /* An operation that is not done at once, and how many of its keys are left. */
 typedef struct gwi_pending {
@@ -57,6 +59,8 @@ typedef struct gwi_holder {
     uint8_t ack;      /* it waits to hear that its TELL arrived */
     uint8_t by_us;    /* its last vector came from us */
     int64_t heard_ns; /* when it was sent something last */
+    int64_t told_ns;  /* when it told us something last; 0: never */
+    int64_t often_ns; /* how long before that the time before was */
 } gwi_holder;
 
 /* A note that waits for the key. */
@@ -75,38 +79,43 @@ typedef struct gwi_told {
 
 /* What a node remembers of a key while something is going on with it. */
 typedef struct gwi_item {
-    int64_t key;
+    _Alignas(GWI_LINE) int64_t key;
+    /* of a replica: the news that it has, and what was told last */
+    uint64_t stamp; /* of an owned key: the last one given out */
+    gwi_told told;
+    int64_t told_at_ns;
+    uint32_t seq;
+    uint32_t term; /* of the replica, or of a WANT that is under way: */
+    uint8_t asked;
+    uint8_t tell_again; /* marked while something was on its way */
+    uint8_t unwanted;   /* there was a time when nobody wanted it any more */
+    /* of an owned key */
+    uint8_t moving;     /* the home was asked to let somebody own it */
+    uint8_t due, later; /* in the lists of those whose holders must hear something */
+    uint8_t unseen;     /* it is marked and will stay so: what is changed now is not known */
+    int n_holders, holders_capacity;
+    gwi_holder *holders; /* `few`, or owned */
+    gwi_holder few[1];
     /* of a replica that has ended, until the owner answers; and workers' operations, which
      * must not overtake it, in line */
     gwi_told last_word;
-    gwi_op_in_line *first, *last;
-    /* an operation that waits for the key to come here, and others */
-    gwi_pending *awaits;
+    gwi_op_in_line *first;
+    gwi_pending *awaits; /* an operation that waits for the key to come here */
+    gwi_parked *parked;  /* for the key's next stay here */
+    int64_t asked_ns;
+    uint32_t tenure; /* of an owned key: how often it has changed owners */
+    /* what is rarely needed: the ends of these lists, and other operations that wait */
+    gwi_op_in_line *last;
+    gwi_parked *last_parked;
     struct gwi_arrival {
         struct gwi_arrival *next;
         gwi_pending *pending;
     } * arrivals;
-    /* a WANT is under way, with this term; or it is the replica's */
-    int asked;
-    int64_t asked_ns;
-    uint32_t term;
-    /* of a replica: the news that it has, and what was told last */
-    uint64_t stamp; /* of an owned key: the last one given out */
-    uint32_t seq;
-    gwi_told told;
-    int64_t told_at_ns;
-    int tell_again; /* marked while something was on its way */
-    /* of an owned key */
-    gwi_holder *holders; /* `few`, or owned */
-    gwi_holder few[2];
-    int n_holders, holders_capacity;
-    int moving;      /* the home was asked to let somebody own it */
-    uint32_t tenure; /* how often it has changed owners */
-    int due, later;  /* in the lists of those whose holders must hear something */
-    /* for the key's next stay here */
-    gwi_parked *parked, *last_parked;
     struct gwi_item *next_free;
 } gwi_item;
+
+#define GWI_ITEM_FETCH (3 * GWI_LINE) /* bytes that are needed most of the time */
+_Static_assert(offsetof(gwi_item, last) <= GWI_ITEM_FETCH, "what is needed comes in three lines");
 
 typedef struct gwi_sync {
     int active;
@@ -156,6 +165,11 @@ typedef struct gwi_keys_noted {
     size_t n, capacity;
 } gwi_keys_noted;
 
+typedef struct gwi_rows_kept {
+    void **rows; /* owned, as they are */
+    size_t n, capacity;
+} gwi_rows_kept;
+
 typedef struct gwi_place_seen {
     int64_t key_1; /* the key plus 1; 0: empty */
     int32_t owner;
@@ -172,11 +186,13 @@ struct gwi_node {
     void *memory; /* mapped: what nobody has touched is not there */
     size_t memory_bytes;
     gwi_local local;
-    gwi_hash wants;       /* key -> how many intents of our workers for it are in force */
-    gwi_hash items;       /* key -> gwi_item * */
-    void **free_rows;     /* by length class; each leads to the next */
-    gwi_item *free_items; /* to be used again; a list by `next_free` */
-    size_t n_free_items, free_rows_bytes;
+    gwi_hash wants;           /* key -> how many intents of our workers for it are in force */
+    gwi_hash items;           /* key -> gwi_item * */
+    gwi_item *found;          /* one of them that is needed now, or NULL */
+    uint64_t n_forgotten;     /* of them */
+    gwi_rows_kept *kept_rows; /* by length class; to be used again */
+    gwi_item *free_items;     /* to be used again; a list by `next_free` */
+    size_t n_free_items, kept_rows_bytes;
     size_t n_last_words;    /* items that have one */
     gwi_pending **pendings; /* [n_pendings], by id; each is used again */
     uint32_t n_pendings;
@@ -192,17 +208,20 @@ struct gwi_node {
     gwi_frame to_self;  /* what we say to ourselves */
     gwi_frame spare[4]; /* empty, to be filled again */
     gwi_fabric *fabric; /* of the last step; NULL: none yet */
-    /* keys whose holders must hear something: in the next round; when their patience ends */
+    /* keys whose holders must hear something: in the next round; when their patience ends.  And
+     * those that workers have changed, as far as the round that goes on knows */
     gwi_keys_noted due, later, marked;
+    gwi_keys_noted again; /* replicas that have more to tell */
     int64_t patience_ns, next_later_ns;
     uint32_t terms; /* given out */
     uint64_t tokens;
     int64_t now_ns, next_round_ns;
-    int64_t last_round_ns; /* if intents were to come after it; else 0 */
-    double gap_ns;         /* between rounds, at most but for few */
-    size_t n_replicas;     /* here now */
-    double told_ns;        /* until what is told has arrived, on average; 0: not known */
-    double act_ns;         /* how long a WANT takes, at most but for few */
+    int64_t next_act_ns; /* on intents */
+    int64_t last_act_ns; /* if intents were to come after it; else 0 */
+    double gap_ns;       /* between acting, at most but for few */
+    size_t n_replicas;   /* here now */
+    double told_ns;      /* until what is told has arrived, on average; 0: not known */
+    double act_ns;       /* how long a WANT takes, at most but for few */
     /* barriers */
     uint64_t arrived_for, released;    /* generations */
     uint64_t arrived_below[GWI_FAN];   /* by child in the tree of meeting.c */
@@ -238,14 +257,20 @@ GWI_INLINE gwi_item *gwi_item_fetch(gwi_node *node, int64_t key)
 {
     gwi_item *item = gwi_item_find(node, key);
 
-    for (size_t at = 0; item != NULL && at < sizeof *item; at += GWI_LINE)
-        __builtin_prefetch((unsigned char *)item + at);
+    for (size_t at = 0; item != NULL && at < GWI_ITEM_FETCH; at += GWI_LINE)
+        __builtin_prefetch((unsigned char *)item + at, 0, 2);
     return item;
 }
 
 size_t gwi_row_bytes(const gwi_node *node, int64_t key);
 void *gwi_row_take(gwi_node *node, int64_t key); /* memory for a vector; NULL: there is none */
 void gwi_row_give_back(gwi_node *node, int64_t key, void *row); /* NULL is fine */
+
+/* Whether nothing that we said to ourselves is still to be heard, so that more need not be said. */
+static inline int gwi_has_heard_itself(const gwi_node *node)
+{
+    return node->to_self.n_bytes == 0 && !node->hears_itself;
+}
 
 /* post.c */
 void gwi_send(gwi_node *node, int to, gwi_note *note, const void *part, size_t part_bytes,
@@ -279,10 +304,9 @@ void gwi_take_localize(gwi_node *node, const gwi_note *note);
 void gwi_take_move(gwi_node *node, const gwi_note *note);
 void gwi_take_give(gwi_node *node, const gwi_note *note);
 void gwi_take_transfer(gwi_node *node, const gwi_note *note, const unsigned char *payload);
-int gwi_refresh_holders(gwi_node *node, gwi_item *item, int all);
+void gwi_refresh_holders(gwi_node *node, gwi_item *item, int all);
 int gwi_note_key(gwi_node *node, gwi_keys_noted *keys, int64_t key); /* 0: no memory */
-void gwi_make_due(gwi_node *node, gwi_item *item);
-void gwi_make_due_later(gwi_node *node, gwi_item *item);
+void gwi_changed_here(gwi_node *node, gwi_item *item, int all);
 
 /* holder.c */
 /* Whether an intent for the key is in force here. */
@@ -326,9 +350,9 @@ static inline gwi_place_seen *gwi_cache_place(const gwi_node *node, int64_t key)
 static inline void gwi_fetch_owner(const gwi_node *node, int64_t key)
 {
     if (gwi_home(node, key) == node->id)
-        __builtin_prefetch(gwi_directory(node, key));
+        __builtin_prefetch(gwi_directory(node, key), 0, 2);
     else
-        __builtin_prefetch(gwi_cache_place(node, key));
+        __builtin_prefetch(gwi_cache_place(node, key), 0, 2);
 }
 
 #endif

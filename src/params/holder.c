@@ -49,6 +49,7 @@ void gwi_unwant(gwi_node *node, int64_t key)
     gwi_item *item = gwi_item_find(node, key);
     if (item == NULL)
         return;
+    item->unwanted = 1;
     gwi_reconsider(node, item);
     gwi_item_forget(node, item);
 }
@@ -183,11 +184,10 @@ void gwi_told_arrived(gwi_node *node, gwi_item *item)
     node->told_ns += node->told_ns == 0 ? took : (took - node->told_ns) / 64;
     gwi_row_give_back(node, item->key, item->told.values);
     item->told.values = NULL;
-    if (item->tell_again) {
-        item->tell_again = 0;
-        gwi_local_mark(&node->local, item->key);
-    }
-    gwi_reconsider(node, item);
+    if (item->tell_again && !GWI_MUTANT(25))
+        gwi_note_key(node, &node->again, item->key);
+    if (item->unwanted)
+        gwi_reconsider(node, item);
 }
 
 void gwi_take_dropped(gwi_node *node, const gwi_note *note)

@@ -80,13 +80,14 @@ static inline int gwi_local_is_marked(const gwi_local *local, int64_t key)
                          gwi_spread_index(&local->spread, key));
 }
 
-/* Fetch what is to be looked at soon: the word, and when that is there, the vector. */
+/* Fetch what is to be looked at soon: the word, and when that is there, these bytes of the vector.
+ */
 GWI_INLINE void gwi_local_fetch_word(const gwi_local *local, int64_t key)
 {
-    __builtin_prefetch(&local->store.words[key]);
+    __builtin_prefetch(&local->store.words[key], 0, 2);
 }
 
-GWI_INLINE void gwi_local_fetch_vector(const gwi_local *local, int64_t key)
+GWI_INLINE void gwi_local_fetch_vector(const gwi_local *local, int64_t key, size_t from, size_t to)
 {
     uint64_t word = atomic_load_explicit(&local->store.words[key], memory_order_relaxed);
     unsigned class = local->store.class_of == NULL ? 0 : local->store.class_of[key];
@@ -94,9 +95,9 @@ GWI_INLINE void gwi_local_fetch_vector(const gwi_local *local, int64_t key)
                                                                : &local->store.slabs[class];
     const unsigned char *at = gwi_slab_block(slab, gwi_word_slot(word));
 
-    for (size_t i = 0; i < slab->block_bytes && i < GWI_LOCAL_FETCH; i += GWI_LINE)
+    for (size_t i = from; i < slab->block_bytes && i < to; i += GWI_LINE)
         if (gwi_word_state(word) != GWI_ABSENT)
-            __builtin_prefetch(at + i);
+            __builtin_prefetch(at + i, 0, 2);
 }
 
 /* What the node does with the place of a vector.  All keep the flags but those named. */

@@ -1,19 +1,18 @@
 /* node.c - a node as a whole: items, intents, steps. */
 #include "params/engine.h"
-#include "base/clock.h"
 #include "base/error.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define MOST_PATIENCE_NS (100.0 * GWI_MS)
 #define PATIENCE 10           /* rounds, if clocks do not advance */
 #define WATCH_NS (5 * GWI_MS) /* between looks at what rings no bell, at most */
 #define LEAST_WATCH 4         /* rounds; what takes longer is learned, and acted on earlier */
 #define AHEAD 8               /* keys ahead of which something is fetched */
 #define KEPT_ITEMS 16384      /* to be used again, and of vectors so many bytes */
 #define KEPT_ROWS_BYTES ((size_t)8 << 20)
+#define ROWS_AHEAD 4 /* of those kept, to be fetched before they are needed */
 
 #ifdef GWI_MUTANTS
 int gwi_mutant;
@@ -46,11 +45,11 @@ static int make_parts(gwi_node *node, const gwi_node_options *opt)
     node->directory = calloc(n_places, sizeof *node->directory);
     node->cache = calloc(node->cache_n, sizeof *node->cache);
     node->workers = calloc((size_t)opt->workers, sizeof *node->workers);
-    node->free_rows = calloc(g->n_classes, sizeof *node->free_rows);
+    node->kept_rows = calloc(g->n_classes, sizeof *node->kept_rows);
     node->scratch = malloc(longest);
     node->scratch2 = malloc(longest);
     if (node->directory == NULL || node->cache == NULL || node->workers == NULL ||
-        node->free_rows == NULL || node->scratch == NULL || node->scratch2 == NULL)
+        node->kept_rows == NULL || node->scratch == NULL || node->scratch2 == NULL)
         return gwi_fail(GW_ENOMEM, "node %d of %d", opt->node, opt->nodes);
     for (size_t i = 0; i < n_places; i++)
         node->directory[i].owner = opt->node;
@@ -132,7 +131,7 @@ void gwi_node_abandon(gwi_node *node, gwi_fabric *fabric)
     gwi_post_give_up(node, fabric);
 }
 
-static void free_rows(gwi_node *node);
+static void free_kept_rows(gwi_node *node);
 
 void gwi_node_free(gwi_node *node)
 {
@@ -166,10 +165,11 @@ void gwi_node_free(gwi_node *node)
     free(node->directory);
     free(node->cache);
     free(node->workers);
-    free_rows(node);
+    free_kept_rows(node);
     free(node->marked.key);
     free(node->due.key);
     free(node->later.key);
+    free(node->again.key);
     free(node->scratch);
     free(node->scratch2);
     free(node);
@@ -188,6 +188,8 @@ gwi_item *gwi_item_find(gwi_node *node, int64_t key)
 {
     uint64_t value;
 
+    if (node->found != NULL && node->found->key == key)
+        return node->found;
     return gwi_hash_get(&node->items, (uint64_t)key, &value) ? (gwi_item *)(uintptr_t)value : NULL;
 }
 
@@ -202,7 +204,7 @@ gwi_item *gwi_item_get(gwi_node *node, int64_t key)
         node->free_items = item->next_free;
         node->n_free_items--;
     } else {
-        item = malloc(sizeof *item);
+        item = aligned_alloc(GWI_LINE, sizeof *item);
     }
     if (item != NULL)
         *item = (gwi_item){.key = key};
@@ -215,22 +217,25 @@ gwi_item *gwi_item_get(gwi_node *node, int64_t key)
     return item;
 }
 
+/* Flags that lie beside each other are not asked in a row: the compiler would look at several at
+ * once, and the processor, before it can, has to finish all that was written lately. */
 static int is_quiet(const gwi_item *item)
 {
-    return item->first == NULL && item->last_word.values == NULL && item->awaits == NULL &&
-           !item->asked && item->told.values == NULL && item->n_holders == 0 && !item->moving &&
-           !item->due && !item->later && item->parked == NULL;
+    return item->n_holders == 0 && !item->asked && item->told.values == NULL && !item->moving &&
+           item->first == NULL && !item->due && item->last_word.values == NULL && !item->later &&
+           item->awaits == NULL && item->parked == NULL;
 }
 
 void gwi_item_forget(gwi_node *node, gwi_item *item)
 {
-    unsigned state = gwi_local_state(&node->local, item->key);
-
     /* A replica's term and stamp must be known.  Those of an owned key need not: without holders
      * nobody remembers a stamp, and terms never come again. */
-    if (!is_quiet(item) || state == GWI_REPLICA)
+    if (!is_quiet(item) || gwi_local_state(&node->local, item->key) == GWI_REPLICA)
         return;
     gwi_hash_remove(&node->items, (uint64_t)item->key, NULL);
+    node->n_forgotten++;
+    if (node->found == item)
+        node->found = NULL;
     empty_item(item);
     if (node->n_free_items == KEPT_ITEMS) {
         free(item);
@@ -251,42 +256,59 @@ size_t gwi_row_bytes(const gwi_node *node, int64_t key)
 void *gwi_row_take(gwi_node *node, int64_t key)
 {
     const gwi_length_class *class = gwi_geometry_class(node->geometry, key);
-    void **free_row = &node->free_rows[class - node->geometry->classes], *row = *free_row;
+    gwi_rows_kept *kept = &node->kept_rows[class - node->geometry->classes];
 
-    if (row == NULL) {
-        row = malloc(class->row_bytes < sizeof(void *) ? sizeof(void *) : class->row_bytes);
+    if (kept->n == 0) {
+        void *row = malloc(class->row_bytes);
         if (row == NULL)
             gwi_fail_node(node, gwi_fail(GW_ENOMEM, "a vector of %zu bytes", class->row_bytes));
         return row;
     }
-    memcpy(free_row, row, sizeof(void *));
-    node->free_rows_bytes -= class->row_bytes;
-    return row;
+    node->kept_rows_bytes -= class->row_bytes;
+    kept->n--;
+    for (size_t at = 0; kept->n >= ROWS_AHEAD && at < GWI_LOCAL_FETCH && at < class->row_bytes;
+         at += GWI_LINE)
+        __builtin_prefetch((unsigned char *)kept->rows[kept->n - ROWS_AHEAD] + at, 1);
+    return kept->rows[kept->n];
+}
+
+/* Room for one more; 0: there is none. */
+static int make_room_to_keep(gwi_rows_kept *kept)
+{
+    if (kept->n < kept->capacity)
+        return 1;
+    size_t capacity = kept->capacity == 0 ? 64 : 2 * kept->capacity;
+    void **rows = realloc(kept->rows, capacity * sizeof *rows);
+    if (rows == NULL)
+        return 0;
+    kept->rows = rows;
+    kept->capacity = capacity;
+    return 1;
 }
 
 void gwi_row_give_back(gwi_node *node, int64_t key, void *row)
 {
     const gwi_length_class *class = gwi_geometry_class(node->geometry, key);
-    void **free_row = &node->free_rows[class - node->geometry->classes];
+    gwi_rows_kept *kept = &node->kept_rows[class - node->geometry->classes];
 
-    if (row == NULL || node->free_rows_bytes + class->row_bytes > KEPT_ROWS_BYTES) {
+    if (row == NULL || node->kept_rows_bytes + class->row_bytes > KEPT_ROWS_BYTES ||
+        !make_room_to_keep(kept)) {
         free(row);
         return;
     }
-    memcpy(row, free_row, sizeof(void *));
-    *free_row = row;
-    node->free_rows_bytes += class->row_bytes;
+    kept->rows[kept->n++] = row;
+    node->kept_rows_bytes += class->row_bytes;
 }
 
-static void free_rows(gwi_node *node)
+static void free_kept_rows(gwi_node *node)
 {
-    for (uint32_t c = 0; node->free_rows != NULL && c < node->geometry->n_classes; c++)
-        while (node->free_rows[c] != NULL) {
-            void *row = node->free_rows[c];
-            memcpy(&node->free_rows[c], row, sizeof(void *));
-            free(row);
-        }
-    free(node->free_rows);
+    for (uint32_t c = 0; node->kept_rows != NULL && c < node->geometry->n_classes; c++) {
+        gwi_rows_kept *kept = &node->kept_rows[c];
+        while (kept->n > 0)
+            free(kept->rows[--kept->n]);
+        free(kept->rows);
+    }
+    free(node->kept_rows);
 }
 
 /* the location cache */
@@ -336,7 +358,7 @@ int gwi_node_intent(gwi_node *node, int worker, const int64_t *keys, size_t n, i
     if (node->technique == GWI_TECHNIQUE_STATIC || end <= w->clock || end <= start || w->finished)
         return 0;
     if (start <= w->clock)
-        node->next_round_ns = 0; /* there is no time to lose */
+        node->next_act_ns = 0; /* there is no time to lose */
     return gwi_intents_add(&w->intents, keys, n, start, end);
 }
 
@@ -403,7 +425,7 @@ void gwi_act_due(gwi_node *node, int worker)
 /* How long a replica that tells nothing may lack news: as long as a clock of our workers. */
 static void set_patience(gwi_node *node)
 {
-    double shortest = MOST_PATIENCE_NS;
+    double shortest = (double)GWI_MOST_PATIENCE_NS;
     int known = 0;
 
     for (int i = 0; i < node->workers_n; i++) {
@@ -538,14 +560,17 @@ int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns)
     node->now_ns = now_ns;
     node->fabric = fabric;
     busy = gwi_post_step(node, fabric);
-    if (now_ns >= node->next_round_ns) {
-        if (node->last_round_ns > 0)
-            gwi_timing_learn(&node->gap_ns, (double)(now_ns - node->last_round_ns));
-        node->next_round_ns = now_ns + node->round_ns;
-        uint64_t before = node->stats.round_keys;
+    if (now_ns >= node->next_act_ns) {
+        if (node->last_act_ns > 0)
+            gwi_timing_learn(&node->gap_ns, (double)(now_ns - node->last_act_ns));
+        node->next_act_ns = now_ns + node->round_ns;
         act_on_intents(node);
         /* How long it sleeps with nothing to come says nothing of how soon it looks. */
-        node->last_round_ns = has_intents_to_come(node) ? now_ns : 0;
+        node->last_act_ns = has_intents_to_come(node) ? now_ns : 0;
+    }
+    if (now_ns >= node->next_round_ns) {
+        node->next_round_ns = now_ns + node->round_ns;
+        uint64_t before = node->stats.round_keys;
         gwi_round(node, 0);
         busy |= node->stats.round_keys != before;
     }
@@ -555,10 +580,12 @@ int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns)
     return node->err < 0 ? node->err : busy;
 }
 
-void gwi_node_rest(gwi_node *node, int64_t until_ns)
+void gwi_node_rest(gwi_node *node, int64_t until_ns, int64_t act_until_ns)
 {
     if (node->next_round_ns < until_ns)
         node->next_round_ns = until_ns;
+    if (node->next_act_ns < act_until_ns)
+        node->next_act_ns = act_until_ns;
 }
 
 int gwi_node_is_idle(const gwi_node *node)
@@ -595,7 +622,9 @@ int64_t gwi_node_watches(const gwi_node *node)
 
 int64_t gwi_node_next_ns(const gwi_node *node)
 {
-    return node->next_round_ns;
+    return has_intents_to_come(node) && node->next_act_ns < node->next_round_ns
+               ? node->next_act_ns
+               : node->next_round_ns;
 }
 
 int gwi_node_is_local(const gwi_node *node, int64_t key)

@@ -119,8 +119,9 @@ int gwi_node_is_local(const gwi_node *node, int64_t key);
  * happened, else 0. */
 int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns);
 
-/* Make no round before that, unless something cannot wait. */
-void gwi_node_rest(gwi_node *node, int64_t until_ns);
+/* Make no round before that, and do not act on intents before the other, unless something cannot
+ * wait. */
+void gwi_node_rest(gwi_node *node, int64_t until_ns, int64_t act_until_ns);
 
 /* How often to look, at least, because workers' clocks and changes may give it something to do, of
  * which no message tells; 0: there is no need. */

@@ -130,9 +130,28 @@ static int n_granted(const gwi_item *item)
     return n;
 }
 
+static void make_stale(gwi_item *item, const gwi_holder *but)
+{
+    for (int i = 0; i < item->n_holders; i++)
+        if (&item->holders[i] != but)
+            item->holders[i].stale = 1;
+}
+
+/* What workers here have changed is known from now on: what they change next is marked again. */
+static void see(gwi_node *node, gwi_item *item)
+{
+    if (!item->unseen)
+        return;
+    item->unseen = 0;
+    gwi_local_see(&node->local, item->key);
+    if (!GWI_MUTANT(24))
+        make_stale(item, NULL);
+}
+
 /* Somebody watches: changes by our workers are marked. */
 static void set_watched(gwi_node *node, gwi_item *item)
 {
+    see(node, item);
     gwi_local_flag(&node->local, item->key, GWI_WORD_WATCHED,
                    n_granted(item) > 0 && !GWI_MUTANT(3));
 }
@@ -153,16 +172,16 @@ int gwi_note_key(gwi_node *node, gwi_keys_noted *keys, int64_t key)
     return 1;
 }
 
-void gwi_make_due(gwi_node *node, gwi_item *item)
+static void make_due(gwi_node *node, gwi_item *item)
 {
     if (!item->due)
-        item->due = gwi_note_key(node, &node->due, item->key);
+        item->due = (uint8_t)gwi_note_key(node, &node->due, item->key);
 }
 
-void gwi_make_due_later(gwi_node *node, gwi_item *item)
+static void make_due_later(gwi_node *node, gwi_item *item)
 {
     if (!item->later)
-        item->later = gwi_note_key(node, &node->later, item->key);
+        item->later = (uint8_t)gwi_note_key(node, &node->later, item->key);
 }
 
 /* `value`: what the vector is, or was when we gave it away; NULL: look. */
@@ -175,41 +194,78 @@ static void refresh(gwi_node *node, gwi_item *item, gwi_holder *h, const void *v
                      .seq = h->seq};
     /* What another owner sent may still be on its way, so only we know what is missing there
      * if its last vector came from us. */
-    int whole = h->stale || !h->by_us;
+    int whole = h->stale || item->unseen || !h->by_us;
     size_t n_bytes = whole ? gwi_row_bytes(node, item->key) : 0;
 
-    if (whole) {
+    if (whole)
         note.flags |= GWI_NOTE_READS;
-        if (value == NULL)
-            gwi_local_read(&node->local, item->key, node->scratch);
-    }
-    gwi_send(node, h->node, &note, value == NULL ? node->scratch : value, n_bytes, NULL, 0);
+    void *room = gwi_send_room(node, h->node, &note, n_bytes);
+    if (room == NULL)
+        return;
+    if (whole && value != NULL)
+        memcpy(room, value, n_bytes);
+    else if (whole)
+        gwi_local_read(&node->local, item->key, room);
     node->stats.refreshes++;
     h->stale = h->ack = 0;
     h->by_us = 1;
     h->heard_ns = node->now_ns;
 }
 
-/* Tell the holders what they lack: those who have told us something, once for each time; the
- * others, unless it is for `all`, only if they have not heard anything for a while.  So a replica
- * that is in use is refreshed as often as it is changed there, whatever others do, and one that
- * nobody uses, rarely; and none faster than messages get through.  Returns whether any must still
- * hear something. */
-int gwi_refresh_holders(gwi_node *node, gwi_item *item, int all)
+/* Whether the patience of a holder that lacks something has ended: it has not heard anything for a
+ * while.  Who tells us something every now and then will hear it the next time. */
+static int has_waited(const gwi_node *node, const gwi_holder *h)
 {
-    int left = 0;
+    int64_t often = 2 * h->often_ns, patience = node->patience_ns;
+
+    if (often > patience)
+        patience = often < GWI_MOST_PATIENCE_NS ? often : GWI_MOST_PATIENCE_NS;
+    return node->now_ns - h->heard_ns >= patience && !gwi_post_is_full(node, h->node);
+}
+
+/* Who has told us something hears that it has arrived, and what else it lacks; in the next round if
+ * messages do not get through. */
+static void answer_tell(gwi_node *node, gwi_item *item, gwi_holder *h)
+{
+    if (gwi_post_is_full(node, h->node))
+        make_due(node, item);
+    else
+        refresh(node, item, h, NULL);
+}
+
+/* Tell the holders what they lack, all or those whose time has come; the others, later.  So a
+ * replica that is in use is refreshed as often as it is changed there, whatever others do, and one
+ * that nobody uses, rarely; and none faster than messages get through. */
+void gwi_refresh_holders(gwi_node *node, gwi_item *item, int all)
+{
+    int granted = 0;
 
     for (int i = 0; i < item->n_holders; i++) {
         gwi_holder *h = &item->holders[i];
-        if (!h->granted || !(h->stale || h->ack))
+        granted += h->granted;
+        if (!h->granted || !(h->stale || h->ack || item->unseen))
             continue;
-        if (all || (!gwi_post_is_full(node, h->node) &&
-                    (h->ack || node->now_ns - h->heard_ns >= node->patience_ns)))
+        if (all || has_waited(node, h)) {
+            see(node, item);
             refresh(node, item, h, NULL);
-        else
-            left = 1;
+        } else if (h->ack) {
+            answer_tell(node, item, h);
+        } else {
+            make_due_later(node, item);
+        }
     }
-    return left;
+    if (granted == 0)
+        see(node, item);
+    else if (item->unseen)
+        make_due_later(node, item);
+}
+
+/* Workers of this node have changed the vector.  Until some holder's patience has ended the mark
+ * stays, so that further changes cost nobody anything. */
+void gwi_changed_here(gwi_node *node, gwi_item *item, int all)
+{
+    item->unseen = 1;
+    gwi_refresh_holders(node, item, all);
 }
 
 /* The key has left with this value: the holders hear all that we knew. */
@@ -222,18 +278,12 @@ static void refresh_after(gwi_node *node, gwi_item *item, int but, const void *v
     }
 }
 
-static void make_stale(gwi_item *item, const gwi_holder *but)
-{
-    for (int i = 0; i < item->n_holders; i++)
-        if (&item->holders[i] != but)
-            item->holders[i].stale = 1;
-}
-
 static void grant(gwi_node *node, gwi_item *item, gwi_holder *h)
 {
     gwi_note note = {
         .kind = GWI_NOTE_GRANT, .key = item->key, .number = ++item->stamp, .term = h->term};
 
+    see(node, item);
     /* First watched, then read: a change by a worker in between is marked. */
     gwi_local_flag(&node->local, item->key, GWI_WORD_WATCHED, !GWI_MUTANT(3));
     gwi_local_read(&node->local, item->key, node->scratch);
@@ -331,7 +381,7 @@ static void decide(gwi_node *node, int64_t key, int new_owner);
 static int can_decide_at_once(gwi_node *node, int64_t key)
 {
     return gwi_home(node, key) == node->id && node->technique == GWI_TECHNIQUE_ALL &&
-           node->to_self.n_bytes == 0 && !node->hears_itself && !gwi_is_wanted(node, key) &&
+           gwi_has_heard_itself(node) && !gwi_is_wanted(node, key) &&
            gwi_item_find(node, key) == NULL;
 }
 
@@ -386,17 +436,22 @@ static void serve_tell(gwi_node *node, const gwi_note *note, const unsigned char
     } else {
         if (change != GWI_NO_CHANGE && !GWI_MUTANT(6)) {
             gwi_local_apply_unmarked(&node->local, note->key, change, payload);
-            if (!GWI_MUTANT(7))
+            if (item->n_holders > 1 && !GWI_MUTANT(7)) {
                 make_stale(item, h);
+                make_due(node, item);
+            }
         }
         h->seq = note->seq;
         h->ack = 1;
+        h->often_ns = h->told_ns == 0 ? 0 : node->now_ns - h->told_ns;
+        h->told_ns = node->now_ns;
         if (note->flags & GWI_NOTE_DROPS) {
             remove_holder(item, h);
             say_dropped(node, note);
             gwi_settle(node, item);
+        } else {
+            answer_tell(node, item, h);
         }
-        gwi_make_due(node, item);
     }
     if (item != NULL)
         gwi_item_forget(node, item);
@@ -431,7 +486,7 @@ static void decide(gwi_node *node, int64_t key, int new_owner)
     assert(new_owner != old_owner);
     place->owner = GWI_MUTANT(18) ? old_owner : new_owner;
     /* At once if nothing that we said to ourselves is before it, such as an earlier GIVE. */
-    if (old_owner == node->id && node->to_self.n_bytes == 0 && !node->hears_itself)
+    if (old_owner == node->id && gwi_has_heard_itself(node))
         gwi_take_give(node, &give);
     else
         gwi_send(node, old_owner, &give, NULL, 0, NULL, 0);
@@ -492,8 +547,9 @@ static void hand_over(gwi_node *node, gwi_item *item, int to, uint32_t tenure)
         return;
     }
     gwi_local_disown(&node->local, item->key, keeps, node->scratch2);
-    if (gwi_local_is_marked(&node->local, item->key) && !GWI_MUTANT(21))
+    if ((item->unseen || gwi_local_is_marked(&node->local, item->key)) && !GWI_MUTANT(21))
         make_stale(item, NULL);
+    item->unseen = 0;
     refresh_after(node, item, to, node->scratch2);
     int n = list_holders(item, &note, list);
     if (keeps) {
@@ -636,7 +692,7 @@ void gwi_take_transfer(gwi_node *node, const gwi_note *note, const unsigned char
     /* The holders have heard from the last owner all that it knew. */
     if (changed && item->n_holders > 0) {
         make_stale(item, NULL);
-        gwi_make_due(node, item);
+        gwi_refresh_holders(node, item, 0);
     }
     node->stats.moves++;
     gwi_arrived_here(node, item);

@@ -13,9 +13,10 @@
 /* The longest that is used again: making one takes the system a while. */
 #define FRAME_KEPT ((size_t)16 << 20)
 
-/* How many notes ahead something is fetched. */
-#define FAR 16
-#define NEAR 6
+/* How many notes are looked at together, and how many are known ahead. */
+#define BURST 8
+#define AHEAD 32           /* a power of two, above 3 bursts */
+#define MESSAGE_AHEAD 1024 /* bytes before the first look at a note */
 
 /* links */
 
@@ -320,11 +321,17 @@ static int check_note(const gwi_node *node, const gwi_note *note)
 }
 
 /* The notes to come.  What these will need is fetched ahead: first the word of the key, then its
- * vector. */
+ * item and its vector.  Each time for several notes, because to fetch from a page that was not used
+ * lately keeps the processor from going on, but not from fetching from others meanwhile. */
 struct outlook {
-    size_t at;        /* of the first note that was not looked at */
-    uint64_t n;       /* that were */
-    int64_t key[FAR]; /* whose vector will be needed; -1: none */
+    size_t at;          /* of the first note that was not looked at */
+    uint64_t n;         /* that were */
+    uint64_t n_fetched; /* of these, whose vectors were */
+    int64_t key[AHEAD]; /* whose vector will be needed; -1: none */
+    struct seen {
+        gwi_item *item;       /* of the key, or NULL */
+        uint64_t n_forgotten; /* of all by then: if it is more now, it may be gone */
+    } seen[AHEAD];
 };
 
 static int64_t fetch_first(const gwi_node *node, const gwi_note *note)
@@ -343,23 +350,51 @@ static int64_t fetch_first(const gwi_node *node, const gwi_note *note)
     return key;
 }
 
-static void look_ahead(gwi_node *node, struct outlook *o, const unsigned char *bytes,
-                       size_t n_bytes, uint64_t handled)
+/* Notes up to `end`, as far as there are any. */
+static void look_at_notes(gwi_node *node, struct outlook *o, const unsigned char *bytes,
+                          size_t n_bytes, uint64_t end)
 {
     gwi_note note;
 
-    while (o->n < handled + FAR && n_bytes - o->at >= sizeof note) {
+    while (o->n < end && n_bytes - o->at >= sizeof note) {
         memcpy(&note, bytes + o->at, sizeof note);
         size_t whole = gwi_note_bytes(note.n_bytes);
         if (whole > n_bytes - o->at)
             return;
-        o->key[o->n++ % FAR] = fetch_first(node, &note);
+        for (size_t i = 0; i < whole && i < GWI_LOCAL_FETCH; i += GWI_LINE)
+            __builtin_prefetch(bytes + o->at + MESSAGE_AHEAD + i, 0, 2);
+        o->key[o->n++ % AHEAD] = fetch_first(node, &note);
         o->at += whole;
     }
-    if (handled + NEAR < o->n && o->key[(handled + NEAR) % FAR] >= 0) {
-        gwi_item_fetch(node, o->key[(handled + NEAR) % FAR]);
-        gwi_local_fetch_vector(&node->local, o->key[(handled + NEAR) % FAR]);
+}
+
+static void fetch_vectors(gwi_node *node, struct outlook *o, uint64_t end)
+{
+    uint64_t begin = o->n_fetched;
+
+    o->n_fetched = end < o->n ? end : o->n;
+    for (uint64_t i = begin; i < o->n_fetched; i++)
+        if (o->key[i % AHEAD] >= 0)
+            gwi_local_fetch_vector(&node->local, o->key[i % AHEAD], 0, GWI_LINE);
+    for (uint64_t i = begin; i < o->n_fetched; i++) {
+        int64_t key = o->key[i % AHEAD];
+        o->seen[i % AHEAD] = (struct seen){NULL, node->n_forgotten};
+        if (key < 0)
+            continue;
+        o->seen[i % AHEAD].item = gwi_item_fetch(node, key);
+        gwi_local_fetch_vector(&node->local, key, GWI_LINE, GWI_LOCAL_FETCH);
     }
+}
+
+static void look_ahead(gwi_node *node, struct outlook *o, const unsigned char *bytes,
+                       size_t n_bytes, uint64_t handled)
+{
+    if (handled % BURST == 0) {
+        look_at_notes(node, o, bytes, n_bytes, handled + 3 * BURST);
+        fetch_vectors(node, o, handled + 2 * BURST);
+    }
+    const struct seen *seen = &o->seen[handled % AHEAD];
+    node->found = seen->n_forgotten == node->n_forgotten ? seen->item : NULL;
 }
 
 static int read_frame(gwi_node *node, int from, const unsigned char *bytes, size_t n_bytes)
@@ -371,6 +406,8 @@ static int read_frame(gwi_node *node, int from, const unsigned char *bytes, size
     size_t at = 0;
     int more;
 
+    for (size_t i = 0; i < MESSAGE_AHEAD && i < n_bytes; i += GWI_LINE)
+        __builtin_prefetch(bytes + i, 0, 2);
     for (; (more = gwi_frame_next(bytes, n_bytes, &at, &note, &payload)) > 0 && node->err == 0;
          handled++) {
         more = check_note(node, &note);
@@ -379,6 +416,7 @@ static int read_frame(gwi_node *node, int from, const unsigned char *bytes, size
         look_ahead(node, &outlook, bytes, n_bytes, handled);
         gwi_handle(node, from, &note, payload);
     }
+    node->found = NULL;
     return more < 0 ? gwi_fail_node(node, more) : node->err;
 }
 
@@ -402,11 +440,11 @@ static void hear_ourselves(gwi_node *node)
 {
     while (node->to_self.n_bytes > 0 && node->err == 0) {
         gwi_frame frame = node->to_self;
-        node->to_self = (gwi_frame){0};
+        node->to_self = take_frame(node);
         node->hears_itself = 1;
         read_frame(node, node->id, frame.bytes, frame.n_bytes);
         node->hears_itself = 0;
-        gwi_frame_fini(&frame);
+        give_back_frame(node, &frame);
     }
 }
 

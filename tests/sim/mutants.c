@@ -35,6 +35,8 @@ static const char *const mutants[] = {
     "changes just before a move do not reach the replicas",
     "a set is overtaken by an older refresh",
     "wait_sync does not act on intents that are due",
+    "changes by the owner's workers that were not looked at do not reach a replica",
+    "a replica that was changed while it told something does not tell again",
 };
 
 static int run(const char *program, int mutant, const char *seeds)
