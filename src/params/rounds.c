@@ -9,8 +9,8 @@
 
 /* going through keys */
 
-/* What is needed of a key comes from memory while others are seen to: the place of its item and its
- * word; the item; the vector.  Each time for several keys, as in post.c. */
+/* What is needed of a key comes from memory while others are seen to: the place of its item, its
+ * word and where its owner is; the item; the vector.  Each time for several keys, as in post.c. */
 #define BURST 8
 #define AHEAD 32 /* a power of two, above 2 bursts */
 
@@ -27,6 +27,7 @@ static void fetch_places(const gwi_node *node, const gwi_keys_noted *keys, size_
     for (size_t i = from; i < least(to, keys->n); i++) {
         gwi_hash_fetch(&node->items, (uint64_t)keys->key[i]);
         gwi_local_fetch_word(&node->local, keys->key[i]);
+        gwi_fetch_owner(node, keys->key[i]);
     }
 }
 
