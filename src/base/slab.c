@@ -20,6 +20,7 @@
 
 #define IN_USE 0
 #define LARGE_BLOCKS 1024
+#define FETCHED 512 /* bytes of a block that will be given out next */
 
 static uint64_t fingerprint(void)
 {
@@ -219,10 +220,13 @@ int gwi_slab_alloc(gwi_slab *slab, uint32_t *ret_block)
     if (!pop(slab, &block) && !take_fresh(slab, &block) && !pop(slab, &block))
         return gwi_fail(GW_ENOMEM, "slab: all %u blocks of %zu bytes are in use", slab->n_blocks,
                         slab->block_bytes);
-    /* Where the next one will look. */
+    /* Where the next one will look, and then write. */
     uint32_t next = first_of(atomic_load_explicit(&slab->header->head, memory_order_relaxed));
-    if (next != GWI_SLAB_LAST)
+    if (next != GWI_SLAB_LAST) {
         __builtin_prefetch(&slab->link[next - 1]);
+        for (size_t at = 0; at < slab->block_bytes && at < FETCHED; at += GWI_LINE)
+            __builtin_prefetch((unsigned char *)gwi_slab_block(slab, next - 1) + at, 1, 2);
+    }
     *ret_block = block;
     return 0;
 }
