@@ -24,23 +24,36 @@ void gwi_row_write(void *row, const void *from, size_t n_bytes)
 
 #endif
 
-/* One entry of a row, and its bytes as a number. */
+/* One entry of a row. */
 #if GWI_TSAN
-#define GET_ENTRY(type, at)                         \
-    ({                                              \
-        type entry_;                                \
-        gwi_row_read(&entry_, (at), sizeof entry_); \
-        entry_;                                     \
-    })
-#define PUT_ENTRY(type, at, value)                   \
-    do {                                             \
-        type entry_ = (value);                       \
-        gwi_row_write((at), &entry_, sizeof entry_); \
-    } while (0)
+#define DEFINE_ENTRY(name, type)                        \
+    static inline type get_##name(const type *at)       \
+    {                                                   \
+        type entry;                                     \
+                                                        \
+        gwi_row_read(&entry, at, sizeof entry);         \
+        return entry;                                   \
+    }                                                   \
+                                                        \
+    static inline void put_##name(type *at, type entry) \
+    {                                                   \
+        gwi_row_write(at, &entry, sizeof entry);        \
+    }
 #else
-#define GET_ENTRY(type, at) (*(const type *)(at))
-#define PUT_ENTRY(type, at, value) (*(type *)(at) = (value))
+#define DEFINE_ENTRY(name, type)                        \
+    static inline type get_##name(const type *at)       \
+    {                                                   \
+        return *at;                                     \
+    }                                                   \
+                                                        \
+    static inline void put_##name(type *at, type entry) \
+    {                                                   \
+        *at = entry;                                    \
+    }
 #endif
+
+DEFINE_ENTRY(f32, float)
+DEFINE_ENTRY(f64, double)
 
 /* A number by the bytes of another type of its size. */
 #define AS(type, other, value) \
@@ -54,51 +67,51 @@ void gwi_row_write(void *row, const void *from, size_t n_bytes)
 #define ADDED(type, bits, is, was, differ) \
     (AS(type, bits, (is) - (was)) & (0 - (bits)((differ) != 0)))
 
-#define DEFINE_OPS(target, attribute, name, type, bits)                                            \
-    attribute static void add_##name##_##target(void *row, const void *update, size_t n)           \
-    {                                                                                              \
-        type *to = row;                                                                            \
-        const type *from = update;                                                                 \
-                                                                                                   \
-        GWI_SIDE_BY_SIDE                                                                           \
-        for (size_t i = 0; i < n; i++)                                                             \
-            PUT_ENTRY(type, to + i, GET_ENTRY(type, to + i) + from[i]);                            \
-    }                                                                                              \
-                                                                                                   \
-    attribute static int take_added_##name##_##target(const void *row, void *before,               \
-                                                      void *ret_added, size_t n)                   \
-    {                                                                                              \
-        const type *now = row;                                                                     \
-        type *old = before, *added = ret_added;                                                    \
-        bits any = 0;                                                                              \
-                                                                                                   \
-        GWI_SIDE_BY_SIDE                                                                           \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            type is = GET_ENTRY(type, now + i), was = GET_ENTRY(type, old + i);                    \
-            bits differ = AS(type, bits, is) ^ AS(type, bits, was);                                \
-            added[i] = AS(bits, type, ADDED(type, bits, is, was, differ));                         \
-            PUT_ENTRY(type, old + i, is);                                                          \
-            any |= differ;                                                                         \
-        }                                                                                          \
-        return any != 0;                                                                           \
-    }                                                                                              \
-                                                                                                   \
-    attribute static int rebase_##name##_##target(void *row, void *before, const void *value,      \
-                                                  size_t n)                                        \
-    {                                                                                              \
-        const type *new = value;                                                                   \
-        type *now = row, *old = before;                                                            \
-        bits any = 0;                                                                              \
-                                                                                                   \
-        GWI_SIDE_BY_SIDE                                                                           \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            type is = GET_ENTRY(type, now + i), was = GET_ENTRY(type, old + i);                    \
-            bits differ = AS(type, bits, is) ^ AS(type, bits, was);                                \
-            PUT_ENTRY(type, now + i, new[i] + AS(bits, type, ADDED(type, bits, is, was, differ))); \
-            PUT_ENTRY(type, old + i, new[i]);                                                      \
-            any |= differ;                                                                         \
-        }                                                                                          \
-        return any != 0;                                                                           \
+#define DEFINE_OPS(target, attribute, name, type, bits)                                       \
+    attribute static void add_##name##_##target(void *row, const void *update, size_t n)      \
+    {                                                                                         \
+        type *to = row;                                                                       \
+        const type *from = update;                                                            \
+                                                                                              \
+        GWI_SIDE_BY_SIDE                                                                      \
+        for (size_t i = 0; i < n; i++)                                                        \
+            put_##name(to + i, get_##name(to + i) + from[i]);                                 \
+    }                                                                                         \
+                                                                                              \
+    attribute static int take_added_##name##_##target(const void *row, void *before,          \
+                                                      void *ret_added, size_t n)              \
+    {                                                                                         \
+        const type *now = row;                                                                \
+        type *old = before, *added = ret_added;                                               \
+        bits any = 0;                                                                         \
+                                                                                              \
+        GWI_SIDE_BY_SIDE                                                                      \
+        for (size_t i = 0; i < n; i++) {                                                      \
+            type is = get_##name(now + i), was = get_##name(old + i);                         \
+            bits differ = AS(type, bits, is) ^ AS(type, bits, was);                           \
+            added[i] = AS(bits, type, ADDED(type, bits, is, was, differ));                    \
+            put_##name(old + i, is);                                                          \
+            any |= differ;                                                                    \
+        }                                                                                     \
+        return any != 0;                                                                      \
+    }                                                                                         \
+                                                                                              \
+    attribute static int rebase_##name##_##target(void *row, void *before, const void *value, \
+                                                  size_t n)                                   \
+    {                                                                                         \
+        const type *new = value;                                                              \
+        type *now = row, *old = before;                                                       \
+        bits any = 0;                                                                         \
+                                                                                              \
+        GWI_SIDE_BY_SIDE                                                                      \
+        for (size_t i = 0; i < n; i++) {                                                      \
+            type is = get_##name(now + i), was = get_##name(old + i);                         \
+            bits differ = AS(type, bits, is) ^ AS(type, bits, was);                           \
+            put_##name(now + i, new[i] + AS(bits, type, ADDED(type, bits, is, was, differ))); \
+            put_##name(old + i, new[i]);                                                      \
+            any |= differ;                                                                    \
+        }                                                                                     \
+        return any != 0;                                                                      \
     }
 
 GWI_TARGETS(DEFINE_OPS, f32, float, uint32_t)
