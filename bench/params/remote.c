@@ -72,8 +72,8 @@ static void measure_asleep(bench *b, enum kind kind)
         say(b, &found[where], "%s %s 1 asleep", where_names[where], kind_names[kind]);
 }
 
-/* What no request can be faster than that finds the other side asleep: worker 1 sleeps on a word in
- * memory that both share, is woken, and answers there.  No library is between. */
+/* What a wake-up takes by itself: worker 1 sleeps on a word in memory that both share, is woken, and
+ * answers there.  No library is between. */
 static void measure_wake(bench *b)
 {
     common *c = b->common;
@@ -92,7 +92,7 @@ static void measure_wake(bench *b)
         atomic_store(&c->called, i);
         syscall(SYS_futex, &c->called, FUTEX_WAKE, 1, NULL, NULL, 0);
         while (atomic_load(&c->answered) < i)
-            __builtin_ia32_pause();
+            ;
         note(&found, now_ns() - begin);
     }
     say(b, &found, "bare wake-up");
