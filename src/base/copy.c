@@ -45,9 +45,10 @@ void gwi_copy_stream(void *restrict to, const void *restrict from, size_t n)
 #endif
 
 #define STREAM_BYTES 4096 /* shorter copies always go by the cache */
-#define TIME_EVERY 8      /* of the copies that are long enough, one is timed */
-#define SLOW_COPIES 3     /* in a row, since a copy may just have been interrupted */
-#define STREAMED 256      /* then so many go past the cache before we try again */
+/* Of the copies that are long enough one is timed; a prime, since lengths may follow a pattern. */
+#define TIME_EVERY 7
+#define SLOW_COPIES 3 /* in a row, since a copy may just have been interrupted */
+#define STREAMED 256  /* then so many go past the cache before we try again */
 
 /* Slow is below 10 GB/s: between the two by a factor of two each way. */
 static int is_slow(size_t n, int64_t ns)
@@ -68,15 +69,28 @@ static void copy_timed(gwi_copier *c, void *restrict to, const void *restrict fr
     }
 }
 
-void gwi_copier_copy(gwi_copier *copier, void *restrict to, const void *restrict from, size_t n)
+int gwi_copier_is_due(gwi_copier *copier)
+{
+    return copier->stream > 0 || copier->slow > 0 || ++copier->n_timable % TIME_EVERY == 0;
+}
+
+void gwi_copier_copy_due(gwi_copier *copier, void *restrict to, const void *restrict from, size_t n)
 {
     if (copier->stream > 0 && n >= STREAM_BYTES) {
         copier->stream--;
         gwi_copy_stream(to, from, n);
-    } else if (n >= copier->time_from && n > 0 &&
-               (copier->slow > 0 || ++copier->n_timable % TIME_EVERY == 0)) {
+    } else if (n >= copier->time_from) {
         copy_timed(copier, to, from, n);
-    } else if (n > 0) {
+    } else {
         memcpy(to, from, n);
     }
+}
+
+void gwi_copier_copy(gwi_copier *copier, void *restrict to, const void *restrict from, size_t n)
+{
+    if (n >= STREAM_BYTES &&
+        (copier->stream > 0 || (n >= copier->time_from && gwi_copier_is_due(copier))))
+        gwi_copier_copy_due(copier, to, from, n);
+    else if (n > 0)
+        memcpy(to, from, n);
 }

@@ -26,4 +26,11 @@ typedef struct gwi_copier {
 
 void gwi_copier_copy(gwi_copier *copier, void *restrict to, const void *restrict from, size_t n);
 
+/* For who can write to where it goes, and then has nothing to copy: whether it should be written
+ * elsewhere this time and copied, past the cache or to time it; and that copy, of at least a
+ * byte. */
+int gwi_copier_is_due(gwi_copier *copier);
+void gwi_copier_copy_due(gwi_copier *copier, void *restrict to, const void *restrict from,
+                         size_t n);
+
 #endif

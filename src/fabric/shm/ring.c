@@ -4,12 +4,14 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum kind { NOTHING, WHOLE, FIRST, MORE, SKIP, ABANDON };
 
 #define FIRST_BYTES 1024        /* a message travels in frames that double from here ... */
 #define FRAME_BYTES (32 * 1024) /* ... to here, so that both ends copy at the same time */
+#define TIMED_BYTES (8 * 1024)  /* frames from here on tell how far the other processor is */
 
 static uint64_t lines(uint64_t bytes)
 {
@@ -49,7 +51,13 @@ void gwi_ring_giver_init(gwi_ring_giver *g, gwi_ring_shared *ring, uint64_t capa
     *g = (gwi_ring_giver){.ring = ring,
                           .capacity = capacity,
                           .limit = capacity,
-                          .copier = {.time_from = FRAME_BYTES}};
+                          .copier = {.time_from = TIMED_BYTES}};
+}
+
+void gwi_ring_giver_fini(gwi_ring_giver *g)
+{
+    free(g->aside);
+    *g = (gwi_ring_giver){0};
 }
 
 int gwi_ring_giver_valid(const gwi_ring_giver *g)
@@ -140,11 +148,19 @@ void *gwi_ring_reserve(gwi_ring_giver *g, size_t *ret_n_bytes)
     if ((gwi_unlikely(g->abandon) && !give_abandon(g)) || !make_room(g, lines(8 + most)))
         return NULL;
     *ret_n_bytes = most;
-    return at(g->ring, g->capacity, g->given) + 8;
+    g->is_aside = gwi_copier_is_due(&g->copier);
+    if (g->is_aside && g->aside == NULL)
+        g->aside = aligned_alloc(GWI_LINE, FRAME_BYTES);
+    g->is_aside &= g->aside != NULL;
+    return (g->is_aside ? g->aside : at(g->ring, g->capacity, g->given)) + 8;
 }
 
 void gwi_ring_commit(gwi_ring_giver *g, size_t n_bytes)
 {
+    if (g->is_aside)
+        gwi_copier_copy_due(&g->copier, at(g->ring, g->capacity, g->given) + 8, g->aside + 8,
+                            n_bytes);
+    g->is_aside = 0;
     publish(g, make_head(WHOLE, n_bytes), lines(8 + n_bytes));
 }
 

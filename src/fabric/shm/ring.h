@@ -53,6 +53,8 @@ typedef struct gwi_ring_giver {
     uint64_t limit;        /* what `given` may reach, as far as we know */
     int abandon;           /* R4: the message under way is to be taken back */
     gwi_copier copier;
+    unsigned char *aside; /* room for a message that is copied in when it is done; owned, or NULL */
+    int is_aside;         /* there is one */
 } gwi_ring_giver;
 
 /* The receiver's end.  Private to its process; one thread at a time. */
@@ -72,6 +74,7 @@ static inline size_t gwi_ring_bytes(uint64_t capacity)
 }
 
 void gwi_ring_giver_init(gwi_ring_giver *g, gwi_ring_shared *ring, uint64_t capacity);
+void gwi_ring_giver_fini(gwi_ring_giver *g); /* zeros are fine */
 void gwi_ring_taker_init(gwi_ring_taker *t, gwi_ring_shared *ring, uint64_t capacity);
 
 /* Put the next frame of `out` in.  Unless there was no room, its last store to
@@ -80,7 +83,8 @@ typedef enum gwi_ring_given { GWI_RING_FULL, GWI_RING_PART, GWI_RING_ALL } gwi_r
 gwi_ring_given gwi_ring_give(gwi_ring_giver *g, gwi_outgoing *out);
 
 /* Room for a message that is written in place, and how long it may be; NULL: there is none now.
- * It is given by the next call of commit, and before that nothing else is. */
+ * It is given by the next call of commit, and before that nothing else is.  Between processors that
+ * share no cache it is written aside, and copied past the cache. */
 void *gwi_ring_reserve(gwi_ring_giver *g, size_t *ret_n_bytes);
 void gwi_ring_commit(gwi_ring_giver *g, size_t n_bytes);
 

@@ -375,6 +375,40 @@ static void what_is_written_in_place_arrives_whole_and_in_order(void **state)
             assert_int_equal(s.bytes[k], i);
         pass(&p, &s, "between", 7); /* the usual way goes on */
     }
+    gwi_ring_giver_fini(&p.giver);
+    free(s.bytes);
+    free(p.ring);
+}
+
+static void what_is_written_aside_arrives_as_what_is_written_in_place(void **state)
+{
+    (void)state;
+    struct pair p = make_pair(1 << 20);
+    struct sink s = {0};
+    size_t room = 0;
+
+    for (int i = 0; i < 300; i++) {
+        int far = i % 3 != 0;
+        p.giver.copier.stream = far ? 2 : 0; /* as if copies by the cache had been slow */
+        p.giver.copier.slow = 0;
+        p.giver.copier.n_timable = 0;
+        unsigned char *at = gwi_ring_reserve(&p.giver, &room);
+        assert_non_null(at);
+        assert_int_equal((uintptr_t)at % 8, 0);
+        int in_place = at >= p.ring->data && at < p.ring->data + (1 << 20);
+        assert_int_equal(in_place, !far);
+        size_t n = 1 + (size_t)i * 1237 % room;
+        for (size_t k = 0; k < n; k++)
+            at[k] = (unsigned char)(i + (int)(k % 251));
+        gwi_ring_commit(&p.giver, n);
+        assert_int_equal(take(&p, &s), 1);
+        assert_int_equal(s.n_whole, i + 1);
+        assert_int_equal(s.total, n);
+        for (size_t k = 0; k < n; k++)
+            assert_int_equal(s.bytes[k], (unsigned char)(i + (int)(k % 251)));
+    }
+    gwi_ring_giver_fini(&p.giver);
+    gwi_ring_giver_fini(&p.giver);
     free(s.bytes);
     free(p.ring);
 }
@@ -395,11 +429,13 @@ static void a_full_ring_has_no_room_to_write_in(void **state)
     while (s.n_whole < n)
         assert_true(take(&p, &s) >= 0);
     assert_non_null(gwi_ring_reserve(&p.giver, &room));
+    gwi_ring_giver_fini(&p.giver);
     free(s.bytes);
     free(p.ring);
 }
 
 GWI_TESTS(cmocka_unit_test(what_is_written_in_place_arrives_whole_and_in_order),
+          cmocka_unit_test(what_is_written_aside_arrives_as_what_is_written_in_place),
           cmocka_unit_test(a_full_ring_has_no_room_to_write_in),
           cmocka_unit_test(messages_of_every_length_arrive_as_they_were),
           cmocka_unit_test(a_full_ring_takes_no_more_and_nothing_is_lost),

@@ -255,6 +255,8 @@ static void shm_segment_close(gwi_fabric *f, gwi_segment *segment)
 static void free_shm(struct shm *s)
 {
     for (int lane = 0; lane < GWI_N_LANES; lane++) {
+        for (int peer = 0; s->lanes[lane].givers != NULL && peer < s->fabric.place.size; peer++)
+            gwi_ring_giver_fini(&s->lanes[lane].givers[peer]);
         free(s->lanes[lane].givers);
         free(s->lanes[lane].takers);
         free(s->lanes[lane].open);
