@@ -38,6 +38,40 @@ void gwi_thread_sleep_sharply(void)
     prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
 }
 
+/* The thread goes to one of these processors, and may leave it again as before. */
+static void go_to(const cpu_set_t *cpus, const cpu_set_t *all)
+{
+    if (CPU_COUNT(cpus) > 0 && sched_setaffinity(0, sizeof *cpus, cpus) == 0)
+        sched_setaffinity(0, sizeof *all, all);
+}
+
+int gwi_cpu_now(void)
+{
+    return sched_getcpu();
+}
+
+void gwi_thread_go_to_cpu(int cpu)
+{
+    cpu_set_t all, one;
+
+    if (sched_getaffinity(0, sizeof all, &all) != 0 || !CPU_ISSET(cpu, &all))
+        return;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    go_to(&one, &all);
+}
+
+void gwi_thread_leave_cpu(void)
+{
+    cpu_set_t all, others;
+
+    if (sched_getaffinity(0, sizeof all, &all) != 0)
+        return;
+    others = all;
+    CPU_CLR(sched_getcpu(), &others);
+    go_to(&others, &all);
+}
+
 int gwi_cpu_count(void)
 {
     cpu_set_t set;

@@ -19,6 +19,14 @@ void gwi_thread_join(gwi_thread thread);
 /* Short sleeps of the calling thread end when they should, not up to 50 us later. */
 void gwi_thread_sleep_sharply(void);
 
+/* The processor on which the calling thread is just now, or below zero. */
+int gwi_cpu_now(void);
+
+/* Let the calling thread go on on this processor, or on any other, if it may use such.  It is not
+ * kept there. */
+void gwi_thread_go_to_cpu(int cpu);
+void gwi_thread_leave_cpu(void);
+
 /* How many processors this process may use now (its affinity), at least 1. */
 int gwi_cpu_count(void);
 

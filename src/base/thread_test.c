@@ -50,6 +50,49 @@ static void the_processor_count_follows_the_affinity(void **state)
     sched_setaffinity(0, sizeof old, &old);
 }
 
+static void a_thread_goes_to_another_processor_and_is_not_kept_there(void **state)
+{
+    (void)state;
+    cpu_set_t before, after;
+    int here = gwi_cpu_now();
+
+    assert_true(here >= 0);
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    if (CPU_COUNT(&before) < 2)
+        skip();
+    for (int i = 0; i < 20; i++) {
+        here = gwi_cpu_now();
+        gwi_thread_leave_cpu();
+        if (gwi_cpu_now() != here)
+            break;
+    } /* the system may move it back at any time, but not always */
+    assert_int_not_equal(gwi_cpu_now(), here);
+    for (int i = 0; i < 20 && gwi_cpu_now() != here; i++)
+        gwi_thread_go_to_cpu(here);
+    assert_int_equal(gwi_cpu_now(), here);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&before, &after));
+}
+
+static void a_thread_that_may_use_one_processor_stays_there(void **state)
+{
+    (void)state;
+    cpu_set_t old, one, after;
+    int here = gwi_cpu_now();
+
+    assert_int_equal(sched_getaffinity(0, sizeof old, &old), 0);
+    CPU_ZERO(&one);
+    CPU_SET(here, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    gwi_thread_leave_cpu();
+    gwi_thread_go_to_cpu(here + 1);
+    gwi_thread_go_to_cpu(CPU_SETSIZE);
+    assert_int_equal(gwi_cpu_now(), here);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&one, &after));
+    sched_setaffinity(0, sizeof old, &old);
+}
+
 static void mark(void *arg)
 {
     *(int *)arg += 1;
@@ -112,6 +155,8 @@ static void a_wait_asks_the_given_function_whether_to_go_on(void **state)
 
 GWI_TESTS(cmocka_unit_test(a_thread_of_ours_takes_no_signals),
           cmocka_unit_test(the_processor_count_follows_the_affinity),
+          cmocka_unit_test(a_thread_goes_to_another_processor_and_is_not_kept_there),
+          cmocka_unit_test(a_thread_that_may_use_one_processor_stays_there),
           cmocka_unit_test(a_child_knows_that_it_was_forked_and_runs_the_hooks),
           cmocka_unit_test(too_many_hooks_are_refused),
           cmocka_unit_test(a_wait_asks_the_given_function_whether_to_go_on))

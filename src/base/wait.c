@@ -27,6 +27,8 @@
 #define NAP_MIN_NS (20 * GWI_US)
 #define NAP_MAX_NS (20 * GWI_MS) /* 50 looks a second, up to 60 us each */
 #define COUNT_NS (10 * GWI_MS)   /* counting takes about 10 us */
+#define ROOM_NS GWI_MS           /* the same, for whom it matters more */
+#define RINGER_CPU 0xfffu        /* in `rung`: on which processor the last ringer was */
 
 /* Whether strangers keep the machine busy, as this process saw it last. */
 static _Atomic int strangers_busy;
@@ -73,9 +75,19 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t ns)
     syscall(SYS_futex, word, FUTEX_WAIT, value, &t, NULL, 0);
 }
 
+/* The count above the processor of who rings. */
+static uint32_t next_ring(uint32_t rung)
+{
+    return (rung & ~RINGER_CPU) + RINGER_CPU + 1 + ((uint32_t)sched_getcpu() & RINGER_CPU);
+}
+
 void gwi_bell_ring_sleepers(gwi_bell *bell)
 {
-    atomic_fetch_add_explicit(&bell->rung, 1, memory_order_seq_cst);
+    uint32_t seen = atomic_load_explicit(&bell->rung, memory_order_relaxed);
+
+    while (!atomic_compare_exchange_weak_explicit(&bell->rung, &seen, next_ring(seen),
+                                                  memory_order_seq_cst, memory_order_relaxed))
+        ;
     syscall(SYS_futex, &bell->rung, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
@@ -215,6 +227,20 @@ static int runnable_count(void)
     return sscanf(text, "%*f %*f %*f %d/", &n) == 1 ? n : 0;
 }
 
+int gwi_has_room_to_run(void)
+{
+    static _Atomic int64_t looked_at;
+    static _Atomic int room;
+    int64_t now = gwi_now_ns(), last = atomic_load_explicit(&looked_at, memory_order_relaxed);
+
+    if (now - last >= ROOM_NS &&
+        atomic_compare_exchange_strong_explicit(&looked_at, &last, now, memory_order_relaxed,
+                                                memory_order_relaxed)) {
+        atomic_store_explicit(&room, runnable_count() <= cpus(), memory_order_relaxed);
+    }
+    return atomic_load_explicit(&room, memory_order_relaxed);
+}
+
 /* While all have a processor, strangers do no harm.  When more want to run than
  * we are, some must be strangers; that some are when fewer do cannot be known,
  * for whoever was just woken is not counted as awake yet. */
@@ -288,10 +314,13 @@ int gwi_waiter_pause(gwi_waiter *w)
             return 1; /* still announced: look, and sleep again */
         disarm(w);
         w->spin_from = 0;
+        uint32_t rung = atomic_load_explicit(&w->bell->rung, memory_order_relaxed);
+        w->beside = rung != w->seen &&
+                    (rung & RINGER_CPU) == ((uint32_t)sched_getcpu() & RINGER_CPU);
         return 1;
     }
 
-    if (is_attended(w->attendance)) {
+    if (w->at_once || is_attended(w->attendance)) {
         arm(w);
         return 1;
     }

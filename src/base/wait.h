@@ -37,6 +37,10 @@
  * the sleeper: gwi_attend() takes its announcement back, gwi_attend_end() renews it, and
  * who calls that must look for work once more.
  *
+ * Systems like to wake a thread where it ran last, also if that is the processor of who wakes it,
+ * and another is idle.  `rung` says where the last ringer was; `beside` tells a waiter that it
+ * was there as well.  Then the ringer cannot go on until the waiter sleeps again, or leaves.
+ *
  * If a process dies here: a bell keeps a sleeper too many, so that ringing it
  * costs a system call more; a crowd's counts may be off by one, which costs some
  * spinning or some sleep.  Nothing waits for the dead.                           */
@@ -48,7 +52,8 @@
 #include <stdint.h>
 
 typedef struct gwi_bell {
-    _Atomic uint32_t rung;     /* counted up by ringers; sleepers wait for a change */
+    _Atomic uint32_t rung; /* changed by ringers, for which sleepers wait: in the low 12 bits the
+                            * processor of the last one, a count above */
     _Atomic uint32_t sleepers; /* counted by sleepers */
 } gwi_bell;
 
@@ -80,6 +85,8 @@ typedef struct gwi_waiter {
     int64_t longest_ns; /* polls, set by the caller: a sleep; 0: 20 ms */
     int64_t least_ns;   /* polls, set by the caller: a sleep, and there is no spin; 0: 20 us */
     gwi_attendance *attendance; /* set by the caller, borrowed; NULL: nobody else does its work */
+    int at_once;                /* set by the caller: sleep without spinning */
+    int beside; /* the last sleep was ended by somebody on the processor on which it ended */
 } gwi_waiter;
 
 void gwi_bell_ring_sleepers(gwi_bell *bell);
@@ -109,6 +116,10 @@ int gwi_waiter_pause(gwi_waiter *w);
 
 /* Must be called after the last pause: takes the announcement back. */
 void gwi_waiter_fini(gwi_waiter *w);
+
+/* Whether all threads of the machine that want to run have a processor, as it was a ms ago at most.
+ */
+int gwi_has_room_to_run(void);
 
 void gwi_attendance_init(gwi_attendance *attendance);
 void gwi_attendance_fini(gwi_attendance *attendance);

@@ -5,6 +5,7 @@
 #include "base/thread.h"
 #include "base/test.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -240,7 +241,86 @@ static void while_somebody_attends_the_sleeper_is_not_announced(void **state)
     gwi_attendance_fini(&attendance);
 }
 
-GWI_TESTS(cmocka_unit_test(while_somebody_attends_the_sleeper_is_not_announced),
+static void who_shall_sleep_at_once_does(void **state)
+{
+    (void)state;
+    gwi_bell bell = {0};
+    gwi_waiter w;
+
+    gwi_waiter_init(&w, &bell, NULL);
+    w.at_once = 1;
+    assert_int_equal(gwi_waiter_pause(&w), 1); /* announced: look once more */
+    assert_true(w.armed);
+    assert_int_equal(bell.sleepers, 1);
+    gwi_waiter_fini(&w);
+    assert_int_equal(bell.sleepers, 0);
+}
+
+struct sleeper {
+    gwi_bell bell;
+    int cpu, beside;
+};
+
+static void stay_on(int cpu)
+{
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    assert_int_equal(sched_setaffinity(0, sizeof set, &set), 0);
+}
+
+static void *sleep_until_rung(void *arg)
+{
+    struct sleeper *s = arg;
+    gwi_waiter w;
+
+    stay_on(s->cpu);
+    gwi_waiter_init(&w, &s->bell, NULL);
+    w.at_once = 1;
+    do
+        gwi_waiter_pause(&w);
+    while (w.armed || atomic_load(&s->bell.rung) == w.seen); /* it wakes up without a ring, too */
+    s->beside = w.beside;
+    gwi_waiter_fini(&w);
+    return NULL;
+}
+
+/* What a sleeper on one processor hears of a ringer on another, or the same. */
+static int is_beside(int sleeper_cpu, int ringer_cpu)
+{
+    struct sleeper s = {.cpu = sleeper_cpu, .beside = -1};
+    gwi_thread thread;
+
+    stay_on(ringer_cpu);
+    assert_int_equal(gwi_thread_start("sleeper", sleep_until_rung, &s, &thread), 0);
+    while (atomic_load(&s.bell.rung) == 0) {
+        sched_yield();
+        gwi_bell_ring(&s.bell); /* if it sleeps */
+    }
+    gwi_thread_join(thread);
+    return s.beside;
+}
+
+static void who_is_woken_knows_whether_by_somebody_on_its_processor(void **state)
+{
+    (void)state;
+    cpu_set_t all;
+    int cpus[2], n = 0;
+
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    for (int cpu = 0; cpu < CPU_SETSIZE && n < 2; cpu++)
+        if (CPU_ISSET(cpu, &all))
+            cpus[n++] = cpu;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            assert_int_equal(is_beside(cpus[i], cpus[j]), i == j);
+    sched_setaffinity(0, sizeof all, &all);
+}
+
+GWI_TESTS(cmocka_unit_test(who_shall_sleep_at_once_does),
+          cmocka_unit_test(who_is_woken_knows_whether_by_somebody_on_its_processor),
+          cmocka_unit_test(while_somebody_attends_the_sleeper_is_not_announced),
           cmocka_unit_test(who_polls_looks_often_at_first_and_then_hardly_costs_anything),
           cmocka_unit_test(who_is_in_no_hurry_sleeps_at_once_and_long),
           cmocka_unit_test(who_polls_is_still_woken_by_the_bell),

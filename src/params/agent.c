@@ -23,6 +23,10 @@
 #define REST 4                      /* times as long as what was done */
 #define LONGEST_REST_NS (3500 * GWI_US)
 #define LONGEST_REST_FROM_INTENTS_NS GWI_MS
+#define BRIEF_NS (50 * GWI_US)       /* one request, when all caches are cold */
+#define IN_A_ROW_NS GWI_MS           /* between wake-ups by who asks again and again */
+#define LONG_TURN_NS (100 * GWI_US)  /* worth a look at where it runs, which takes 10 us at most */
+#define LOOK_AROUND_NS (20 * GWI_MS) /* between looks for deaths, 4 us each */
 
 struct sync_order {
     struct sync_order *next;
@@ -46,7 +50,8 @@ struct gwi_agent {
     uint64_t finished;   /* by the state machine, of which workers were told */
     int has_news;        /* for workers, of other kinds */
     uint64_t round_keys; /* that were looked at until the last round, */
-    int64_t worked_ns;   /* and how long it was busy since */
+    int64_t worked_ns;   /* and how long it was busy since; */
+    int64_t took_ns;     /* and in the last turn */
     gwi_turns *turns;    /* for a trace; NULL: there is none */
     /* by who has the lock, read by its thread: as the node says, how often to look, and when the
      * next round is */
@@ -54,6 +59,11 @@ struct gwi_agent {
     /* by who has the lock, read by anyone */
     _Atomic int err;
     char sentence[512]; /* before `err` */
+    /* by its thread: when it was woken last, whether by somebody on its processor, and whether soon
+     * after the time before; and when it looked for deaths */
+    int64_t woken_ns;
+    int beside, in_a_row;
+    int64_t looked_around_ns;
     /* by who stops it */
     _Atomic int stop;
 };
@@ -232,6 +242,7 @@ static void pace(gwi_agent *agent, int64_t began_ns)
     uint64_t round_keys = gwi_node_count(agent->node)->round_keys;
     int64_t ended_ns = gwi_now_ns(), took_ns = ended_ns - began_ns, next_round_ns = 0;
 
+    agent->took_ns = took_ns;
     agent->worked_ns += took_ns;
     if (round_keys != agent->round_keys) {
         next_round_ns = began_ns + at_most(REST * agent->worked_ns, LONGEST_REST_NS);
@@ -249,6 +260,7 @@ static int take_turn(gwi_agent *agent)
 
     if (err < 0)
         return err;
+    agent->took_ns = 0;
     for (int s = 0; s < gwi_all_seats(agent->params); s++)
         look_at_seat(agent, s);
     err = take_orders(agent, &busy);
@@ -272,11 +284,77 @@ static int take_turn(gwi_agent *agent)
     return err < 0 ? err : busy;
 }
 
+/* A wake-up puts a thread where it ran last, also beside who woke it, who most likely waits there
+ * for what it does now.  So it sleeps again at once when that is done.  When there is more to do,
+ * now or soon again, it goes to another processor if one is free, and both work at the same time.
+ */
+
+static void note_waking(gwi_agent *agent, int beside)
+{
+    int64_t now = gwi_now_ns();
+
+    agent->in_a_row = now - agent->woken_ns < IN_A_ROW_NS;
+    agent->beside = beside;
+    agent->woken_ns = now;
+}
+
+/* Something was done.  Returns whether to sleep at once. */
+static int make_way(gwi_agent *agent)
+{
+    if (!agent->beside || atomic_load_explicit(&agent->watches, memory_order_relaxed) > 0)
+        return 0;
+    if (!agent->in_a_row && gwi_now_ns() - agent->woken_ns < BRIEF_NS)
+        return 1;
+    if (gwi_has_room_to_run()) {
+        gwi_thread_leave_cpu();
+        agent->beside = 0;
+    }
+    return agent->beside;
+}
+
+/* It has worked for long, mostly on vectors that workers of its process use all the time.  If
+ * nobody has a processor to spare, it is better off on that of one of them than on a stranger's. */
+static void stay_near(const gwi_agent *agent)
+{
+    const gw_params *params = agent->params;
+    const gwi_seat *seats = params->seats +
+                            params->world->fabric->place.local_rank * params->workers_each;
+    int here = gwi_cpu_now(), there = -1;
+
+    if (gwi_has_room_to_run())
+        return;
+    for (int w = 0; w < params->workers_each; w++) {
+        int cpu = atomic_load_explicit(&seats[w].cpu_1, memory_order_relaxed) - 1;
+        if (cpu == here)
+            return;
+        there = cpu >= 0 ? cpu : there;
+    }
+    if (there >= 0)
+        gwi_thread_go_to_cpu(there);
+}
+
+/* Deaths ring no bell; but looking for them takes as long as an answer. */
+static void look_around(gwi_agent *agent)
+{
+    gwi_fabric *f = agent->params->world->fabric;
+    int64_t now = gwi_now_ns();
+
+    if (now - agent->looked_around_ns < LOOK_AROUND_NS)
+        return;
+    agent->looked_around_ns = now;
+    if (f->ops->check(f) >= 0)
+        return;
+    pthread_mutex_lock(&agent->lock);
+    if (atomic_load_explicit(&agent->err, memory_order_relaxed) == 0)
+        fail(agent, GW_EPEER);
+    pthread_mutex_unlock(&agent->lock);
+}
+
 /* Changes and clocks ring no bell, so look again while there may be any. */
 static void sleep_a_while(gwi_agent *agent, gwi_waiter *waiter)
 {
-    gwi_fabric *f = agent->params->world->fabric;
     int64_t watches = atomic_load_explicit(&agent->watches, memory_order_relaxed);
+    int asleep = waiter->armed;
 
     if (watches > 0) {
         /* For changes and clocks, about which nothing is done before the next round.  Messages
@@ -289,12 +367,11 @@ static void sleep_a_while(gwi_agent *agent, gwi_waiter *waiter)
         watches = watches > waiter->least_ns ? watches : waiter->least_ns;
     }
     waiter->longest_ns = watches;
-    if (gwi_waiter_pause(waiter) > 0 && f->ops->check(f) < 0) {
-        pthread_mutex_lock(&agent->lock);
-        if (atomic_load_explicit(&agent->err, memory_order_relaxed) == 0)
-            fail(agent, GW_EPEER);
-        pthread_mutex_unlock(&agent->lock);
-    }
+    int around = gwi_waiter_pause(waiter);
+    if (asleep && !waiter->armed)
+        note_waking(agent, waiter->beside);
+    else if (around)
+        look_around(agent);
 }
 
 static void begin_waiting(gwi_agent *agent, gwi_waiter *waiter)
@@ -319,14 +396,18 @@ static void *run(void *arg)
         int ours = waiter.armed ? pthread_mutex_lock(&agent->lock) == 0
                                 : pthread_mutex_trylock(&agent->lock) == 0;
         busy = ours ? take_turn(agent) : 0;
+        int long_turn = busy > 0 && agent->took_ns >= LONG_TURN_NS;
         if (ours)
             pthread_mutex_unlock(&agent->lock);
+        if (long_turn)
+            stay_near(agent);
         if (busy > 0) {
             gwi_waiter_fini(&waiter);
             begin_waiting(agent, &waiter);
-        } else if (busy == 0) {
-            sleep_a_while(agent, &waiter);
+            waiter.at_once = make_way(agent);
         }
+        if (busy == 0 || (busy > 0 && waiter.at_once))
+            sleep_a_while(agent, &waiter);
     }
     gwi_waiter_fini(&waiter);
     return NULL;

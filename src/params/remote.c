@@ -634,6 +634,15 @@ static int walk(struct access *a, gw_keys keys, void *values)
                                      : gwi_store_push(store, walker, keys.key, keys.n, values);
 }
 
+/* For the agent, which likes to be where the vectors are in the caches. */
+static void note_cpu(gwi_seat *seat)
+{
+    int32_t cpu_1 = gwi_cpu_now() + 1;
+
+    if (atomic_load_explicit(&seat->cpu_1, memory_order_relaxed) != cpu_1)
+        atomic_store_explicit(&seat->cpu_1, cpu_1, memory_order_relaxed);
+}
+
 int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void *values,
                       size_t values_bytes, int asynchronous, size_t *ret_n_remote, int64_t *ret_seq)
 {
@@ -645,6 +654,7 @@ int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void
                        .seq = -1,
                        .before = arrivals(worker)};
 
+    note_cpu(worker->seat);
     collect(worker);
     int err = walk(&a, keys, values);
     if (err == 0 && kind == GWI_ORDER_PULL && a.n_away > 0 && arrivals(worker) != a.before)
