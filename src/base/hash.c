@@ -186,7 +186,7 @@ int gwi_hash_put(gwi_hash *hash, uint64_t key, uint64_t value)
 
 void gwi_hash_fetch(const gwi_hash *hash, uint64_t key)
 {
-    if (hash->n_slots == 0)
+    if (hash->count == 0)
         return;
     size_t home = home_of(hash, gwi_hash_u64(key));
     __builtin_prefetch(hash->tag + home, 0, 2);

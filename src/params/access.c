@@ -7,11 +7,13 @@
 #include <stdlib.h>
 
 #define AHEAD 16 /* keys ahead of which something is fetched */
+#ifdef GWI_MUTANTS
+#define TAKE_IN 1 /* for simulations, which ask for few */
+#else
+#define TAKE_IN 64 /* keys asked for between looks at what has come, which piles up else */
+#endif
 
 /* operations that are not done at once */
-
-/* The number that an ASK and its ANSWER bear: which operation, and where in its values. */
-#define OFFSET_BITS 40
 
 static int more_pendings(gwi_node *node)
 {
@@ -69,21 +71,27 @@ static int64_t number_of(gwi_node *node, gwi_node_worker *worker, gwi_pending *p
 /* NULL: there is no such operation. */
 gwi_pending *gwi_pending_of(const gwi_node *node, uint64_t number, size_t *ret_offset)
 {
-    uint64_t id = number >> OFFSET_BITS;
+    uint64_t id = number >> GWI_OFFSET_BITS;
 
-    *ret_offset = (size_t)(number & ((UINT64_C(1) << OFFSET_BITS) - 1));
+    *ret_offset = (size_t)(number & ((UINT64_C(1) << GWI_OFFSET_BITS) - 1));
     return id < node->n_pendings && node->pendings[id]->left > 0 ? node->pendings[id] : NULL;
 }
 
-/* One key of it is done. */
-static void finish_one(gwi_node *node, gwi_pending *pending)
+/* So many keys of it are done. */
+static void finish_some(gwi_node *node, gwi_pending *pending, size_t n)
 {
-    if (--pending->left > 0 || pending->done == NULL)
+    pending->left -= n;
+    if (pending->left > 0 || pending->done == NULL)
         return;
     /* All that was read is seen by who sees this. */
     atomic_store_explicit(pending->done, 1, memory_order_seq_cst);
     free_pending(node, pending);
     node->n_finished++;
+}
+
+static void finish_one(gwi_node *node, gwi_pending *pending)
+{
+    finish_some(node, pending, 1);
 }
 
 static void collect_done(gwi_node *node, gwi_node_worker *worker)
@@ -125,8 +133,14 @@ static gwi_change change_by(gwi_access access)
 
 static int do_here(gwi_node *node, gwi_access access, int64_t key, void *values)
 {
-    return access == GWI_PULL ? gwi_local_pull(&node->local, key, values)
-                              : gwi_local_change(&node->local, key, change_by(access), values);
+    int done = access == GWI_PULL ? gwi_local_pull(&node->local, key, values)
+                                  : gwi_local_change(&node->local, key, change_by(access), values);
+
+    if (gwi_likely(node->local.err == 0))
+        return done;
+    /* Somebody died with the latch: the operation never ends, and its worker hears why. */
+    gwi_fail_node(node, node->local.err);
+    return 0;
 }
 
 static void ask(gwi_node *node, gwi_access access, int64_t key, unsigned char *values,
@@ -138,7 +152,7 @@ static void ask(gwi_node *node, gwi_access access, int64_t key, unsigned char *v
                                                    : GWI_NOTE_ASSIGNS,
                      .node = node->id,
                      .key = key,
-                     .number = (uint64_t)pending->id << OFFSET_BITS |
+                     .number = (uint64_t)pending->id << GWI_OFFSET_BITS |
                                (uint64_t)(values - pending->values)};
 
     gwi_request(node, &note, values, access == GWI_PULL ? 0 : gwi_row_bytes(node, key));
@@ -199,7 +213,7 @@ void gwi_take_answer(gwi_node *node, const gwi_note *note, const unsigned char *
 
     if (note->flags & GWI_NOTE_READS && pending->values != NULL)
         memcpy(pending->values + offset, payload, note->n_bytes);
-    finish_one(node, pending);
+    finish_some(node, pending, 1 + (size_t)note->n);
 }
 
 int gwi_node_access(gwi_node *node, int worker, gwi_access access, const int64_t *keys, size_t n,
@@ -309,6 +323,8 @@ static void await_arrival(gwi_node *node, gwi_pending *pending, int64_t key)
 static void bring_here(gwi_node *node, gwi_pending *pending, const int64_t *keys, size_t n)
 {
     for (size_t i = 0; i < n && node->err == 0; i++) {
+        if (i % TAKE_IN == TAKE_IN - 1 && node->fabric != NULL)
+            gwi_post_step(node, node->fabric);
         for (size_t j = i; i % AHEAD == 0 && j < n && j < i + AHEAD; j++) {
             gwi_local_fetch_word(&node->local, keys[j]);
             gwi_hash_fetch(&node->items, (uint64_t)keys[j]);

@@ -2,12 +2,14 @@
 #include "base/error.h"
 #include "fabric/processes_test.h"
 
+#define LENGTH 4096 /* so that an answer to two does not fit into what is sent at once */
+
 static gw_params *open_in_nodes(const struct processes *all, int rank, int node_size,
                                 gw_world **ret_world)
 {
     gw_world_options join = GW_WORLD_OPTIONS_INIT;
     gw_params_options opt = GW_PARAMS_OPTIONS_INIT;
-    int64_t length = 8;
+    int64_t length = LENGTH;
     gw_params *params;
 
     join.rank = rank;
@@ -24,14 +26,14 @@ static gw_params *open_in_nodes(const struct processes *all, int rank, int node_
 }
 
 /* Rank 1 has the latch of key 0 and dies with it.  The agent of its node, in rank 0, has been asked
- * for the key by rank 2, on the other node, and waits for the latch. */
+ * for the key, and for others behind it, by rank 2, on the other node, and waits for the latch. */
 static void die_with_a_latch_that_the_agent_wants(const struct processes *all, int rank)
 {
     gw_world *world;
     gw_params *params = open_in_nodes(all, rank, 2, &world);
     gw_worker *worker;
-    int64_t key = 0, start;
-    float values[8];
+    int64_t key = 0, keys[] = {0, 2, 4}, start;
+    static float values[3 * LENGTH];
     uint64_t word;
     int err = 0;
 
@@ -47,7 +49,7 @@ static void die_with_a_latch_that_the_agent_wants(const struct processes *all, i
     }
     start = gwi_now_ns();
     if (rank == 2)
-        err = gw_worker_pull(worker, (gw_keys){&key, 1}, values, 8, NULL);
+        err = gw_worker_pull(worker, (gw_keys){keys, 3}, values, 3 * LENGTH, NULL);
     else
         err = gw_worker_barrier(worker);
     REQUIRE(err == GW_EPEER && strstr(gw_last_error(), "rank 1") != NULL);

@@ -28,6 +28,9 @@ extern int gwi_mutant;
 #define GWI_FAN 8                           /* children of a node in the tree of nodes */
 #define GWI_MOST_PATIENCE_NS (100 * GWI_MS) /* of a replica that lacks news */
 
+/* The number that an ASK and its ANSWER bear: which operation, and where in its values. */
+#define GWI_OFFSET_BITS 40
+
 /* An operation that is not done at once, and how many of its keys are left. */
 typedef struct gwi_pending {
     struct gwi_pending *next; /* of the same worker; or of those that are free */
@@ -252,12 +255,18 @@ gwi_item *gwi_item_find(gwi_node *node, int64_t key);
 gwi_item *gwi_item_get(gwi_node *node, int64_t key);  /* made if need be; NULL: no memory */
 void gwi_item_forget(gwi_node *node, gwi_item *item); /* if nothing is going on any more */
 
-/* Find an item, and get it on its way from memory. */
+/* Find an item, and get it on its way from memory: of a replica the first line is what is needed
+ * most of the time, of an owned key two. */
 GWI_INLINE gwi_item *gwi_item_fetch(gwi_node *node, int64_t key)
 {
     gwi_item *item = gwi_item_find(node, key);
+    unsigned state = gwi_word_state(
+        atomic_load_explicit(&node->local.store.words[key], memory_order_relaxed));
+    size_t n_bytes = state == GWI_REPLICA ? GWI_LINE
+                     : state == GWI_OWNED ? 2 * GWI_LINE
+                                          : GWI_ITEM_FETCH;
 
-    for (size_t at = 0; item != NULL && at < GWI_ITEM_FETCH; at += GWI_LINE)
+    for (size_t at = 0; item != NULL && at < n_bytes; at += GWI_LINE)
         __builtin_prefetch((unsigned char *)item + at, 0, 2);
     return item;
 }
@@ -293,10 +302,32 @@ void gwi_arrived_here(gwi_node *node, gwi_item *item);
 
 /* node.c */
 void gwi_act_due(gwi_node *node, int worker); /* on intents that begin or end by now */
+void gwi_trace_note(const gwi_node *node, int from, const gwi_note *note);
 void gwi_handle(gwi_node *node, int from, gwi_note *note, const unsigned char *payload);
 int gwi_fail_node(gwi_node *node, int err);
 
 /* owner.c */
+/* Requests of one operation that follow each other and are alike: pushes to vectors that nobody
+ * else has a copy of, or pulls of vectors that go to one place.  They are done together, and one
+ * ANSWER says so. */
+#ifdef GWI_MUTANTS
+#define GWI_RUN 3 /* for simulations, which ask for few, and short ones */
+#define GWI_RUN_BYTES 24
+#else
+#define GWI_RUN 8
+#define GWI_RUN_BYTES 4096 /* of pulls, from which on no more are added */
+#endif
+typedef struct gwi_run {
+    gwi_note first;
+    int64_t keys[GWI_RUN];
+    const void *values[GWI_RUN]; /* of pushes; borrowed until it is served */
+    size_t n_bytes;              /* to be read */
+    int n;
+} gwi_run;
+
+/* Add an ASK, if it belongs there; serve one that is not empty, which it is then. */
+int gwi_run_add(gwi_node *node, gwi_run *run, const gwi_note *note, const unsigned char *payload);
+void gwi_run_serve(gwi_node *node, gwi_run *run);
 void gwi_route(gwi_node *node, gwi_note *note, const unsigned char *payload);
 void gwi_request(gwi_node *node, gwi_note *note, const void *payload, size_t n_bytes);
 void gwi_settle(gwi_node *node, gwi_item *item);
@@ -347,7 +378,7 @@ static inline gwi_place_seen *gwi_cache_place(const gwi_node *node, int64_t key)
 }
 
 /* Get what is known of the key's owner on its way from memory. */
-static inline void gwi_fetch_owner(const gwi_node *node, int64_t key)
+GWI_INLINE void gwi_fetch_owner(const gwi_node *node, int64_t key)
 {
     if (gwi_home(node, key) == node->id)
         __builtin_prefetch(gwi_directory(node, key), 0, 2);

@@ -170,18 +170,24 @@ static void release(struct key *k, uint64_t word)
 {
     if (k->local->err == 0)
         gwi_word_release(k->at, word);
-    if (k->local->hand != NULL)
-        gwi_hand_empty(k->local->hand);
+}
+
+static void empty_hand(const gwi_local *local)
+{
+    if (local->hand != NULL)
+        gwi_hand_empty(local->hand);
 }
 
 static void unlatch(struct key *k)
 {
     release(k, k->word);
+    empty_hand(k->local);
 }
 
 static void unlatch_changed(struct key *k)
 {
     release(k, gwi_word_next_version(k->word));
+    empty_hand(k->local);
 }
 
 /* What workers see. */
@@ -341,6 +347,38 @@ void gwi_local_apply_unmarked(gwi_local *local, int64_t key, gwi_change change, 
     assert(gwi_word_state(k.word) == GWI_OWNED);
     change_row(&k, value_of(&k), change, from);
     unlatch_changed(&k);
+}
+
+/* As a push does (store.c): to take a latch waits for all memory that was asked for before, so
+ * several are taken at once, of which only the first may be waited for (W4).  Returns how many. */
+static int latch_several(gwi_local *local, const int64_t *keys, int n, struct key *ret_keys)
+{
+    int taken = 1;
+
+    ret_keys[0] = latch(local, keys[0]);
+    for (; taken < n && taken < GWI_HAND_KEYS && local->err == 0; taken++) {
+        struct key *k = &ret_keys[taken];
+        *k = find(local, keys[taken]);
+        if (local->hand != NULL)
+            gwi_hand_note(local->hand, (uint32_t)taken, keys[taken]);
+        if (!gwi_word_try_latch(k->at, &k->word)) /* somebody has it, or we, for an equal key */
+            break;
+    }
+    return taken;
+}
+
+void gwi_local_add_to_all(gwi_local *local, const int64_t *keys, const void *const *from, int n)
+{
+    struct key held[GWI_HAND_KEYS];
+
+    for (int i = 0, taken; i < n; i += taken) {
+        taken = latch_several(local, keys + i, n - i, held);
+        for (int j = 0; j < taken; j++)
+            change_row(&held[j], value_of(&held[j]), GWI_ADD, from[i + j]);
+        for (int j = 0; j < taken; j++)
+            release(&held[j], gwi_word_next_version(held[j].word));
+        empty_hand(local); /* R15: when all are back */
+    }
 }
 
 unsigned gwi_local_state(const gwi_local *local, int64_t key)

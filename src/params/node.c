@@ -488,7 +488,7 @@ int gwi_node_finish(gwi_node *node, int worker)
 
 /* the node */
 
-static void trace(const gwi_node *node, int from, const gwi_note *note)
+void gwi_trace_note(const gwi_node *node, int from, const gwi_note *note)
 {
     static const char *const states[] = {"absent", "", "owned", "", "replica"};
 
@@ -503,8 +503,6 @@ static void trace(const gwi_node *node, int from, const gwi_note *note)
 
 void gwi_handle(gwi_node *node, int from, gwi_note *note, const unsigned char *payload)
 {
-    if (gwi_unlikely(node->trace != NULL))
-        trace(node, from, note);
     switch ((gwi_note_kind)note->kind) {
     case GWI_NOTE_ASK:
     case GWI_NOTE_WANT:

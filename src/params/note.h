@@ -6,7 +6,7 @@
  *
  *   kind      from, to            says
  *   ASK       node -> owner       do this for a worker: change the vector, read it
- *   ANSWER    owner -> node       it is done; the vector, if it was to be read
+ *   ANSWER    owner -> node       it is done, or several are; the vectors, if they were to be read
  *   WANT      node -> owner       workers here will need the key: give it or copy it to me
  *   GRANT     owner -> node       a replica
  *   TELL      holder -> owner     what was changed in my replica; with DROP the replica ends
@@ -70,7 +70,8 @@ typedef struct gwi_note {
     uint32_t term;    /* of a replica: chosen by the holder, no two alike */
     uint32_t seq;     /* TELL: which one; REFRESH: the last that arrived; TRANSFER, GIVE: tenure */
     uint32_t n_bytes; /* of the payload */
-    uint32_t n;       /* TRANSFER: the last TELL of the new owner that arrived */
+    uint32_t n;       /* TRANSFER: the last TELL of the new owner that arrived; ANSWER: so many more
+                       * keys of the operation are done */
 } gwi_note;
 
 _Static_assert(sizeof(gwi_note) == 40, "notes travel between processes");

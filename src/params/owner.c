@@ -375,6 +375,66 @@ static void serve_ask(gwi_node *node, const gwi_note *note, const unsigned char 
         gwi_local_read(&node->local, note->key, room);
 }
 
+/* Whether a request belongs to those in the run: it is of the same operation, and of pulls the
+ * vector goes behind theirs. */
+GWI_INLINE int goes_on(const gwi_run *run, const gwi_note *note, unsigned does)
+{
+    return note->node == run->first.node && run->first.flags & does &&
+           (does == GWI_NOTE_ADDS
+                ? (note->number ^ run->first.number) >> GWI_OFFSET_BITS == 0
+                : note->number == run->first.number + run->n_bytes && run->n_bytes < GWI_RUN_BYTES);
+}
+
+/* Who asked us at once knows where the keys are, and need not be told key by key.  Whether a vector
+ * is ours, and watched, only we change. */
+int gwi_run_add(gwi_node *node, gwi_run *run, const gwi_note *note, const unsigned char *payload)
+{
+    unsigned does = note->flags & (unsigned)~GWI_NOTE_BY_HOME;
+
+    assert(note->kind == GWI_NOTE_ASK);
+    if ((does != GWI_NOTE_ADDS && does != GWI_NOTE_READS) || note->hops > 0 || run->n == GWI_RUN)
+        return 0;
+    uint64_t word = gwi_word_look(&node->local.store.words[note->key]);
+    if (gwi_word_state(word) != GWI_OWNED ||
+        (does == GWI_NOTE_ADDS && word & GWI_WORD_WATCHED && !GWI_MUTANT(29)))
+        return 0;
+    if (run->n == 0) {
+        run->first = *note;
+        run->n_bytes = 0;
+    } else if (!goes_on(run, note, does)) {
+        return 0;
+    }
+    run->keys[run->n] = note->key;
+    run->values[run->n++] = payload;
+    run->n_bytes += does == GWI_NOTE_READS ? gwi_row_bytes(node, note->key) : 0;
+    return 1;
+}
+
+static void read_all(gwi_node *node, const gwi_run *run, unsigned char *to)
+{
+    for (int i = 0; i < run->n - GWI_MUTANT(28); to += gwi_row_bytes(node, run->keys[i++]))
+        gwi_local_read(&node->local, run->keys[i], to);
+}
+
+void gwi_run_serve(gwi_node *node, gwi_run *run)
+{
+    int reads = run->first.flags & GWI_NOTE_READS;
+    gwi_note answer = {.kind = GWI_NOTE_ANSWER,
+                       .flags = (uint8_t)reads,
+                       .key = run->first.key,
+                       .number = run->first.number,
+                       .n = (uint32_t)run->n - 1 - (GWI_MUTANT(27) && run->n > 1)};
+
+    assert(run->n > 0);
+    if (!reads)
+        gwi_local_add_to_all(&node->local, run->keys, run->values, run->n - GWI_MUTANT(26));
+    void *room = gwi_send_room(node, run->first.node, &answer, run->n_bytes);
+    if (room != NULL && reads)
+        read_all(node, run, room);
+    node->stats.requests += (uint64_t)run->n;
+    run->n = 0;
+}
+
 static void decide(gwi_node *node, int64_t key, int new_owner);
 
 /* Nobody else has or wants the key, its home is here, and no earlier decision is under way. */

@@ -191,9 +191,12 @@ static void commit(gwi_node *node, gwi_fabric *fabric, gwi_link *link)
     node->stats.messages++;
 }
 
-/* Returns 1 if all is sent, 0 if some is left for later. */
+/* Returns 1 if all is sent, 0 if some is left for later, or an error, after which nothing is. */
 static int send_all(gwi_node *node, gwi_fabric *fabric, gwi_link *link, int *ret_sent)
 {
+    /* Somebody died with a latch: what was read of that vector may be half a change. */
+    if (gwi_unlikely(node->local.err < 0))
+        return gwi_fail_node(node, node->local.err);
     if (link->in_place) {
         commit(node, fabric, link);
         *ret_sent = 1;
@@ -235,8 +238,9 @@ void *gwi_send_room(gwi_node *node, int to, gwi_note *note, size_t n_bytes)
 
     if (frame == NULL)
         return NULL;
-    if (link != NULL && is_full(link, whole) && node->fabric != NULL)
-        send_all(node, node->fabric, link, &sent);
+    if (link != NULL && is_full(link, whole) && node->fabric != NULL &&
+        send_all(node, node->fabric, link, &sent) < 0)
+        return NULL; /* what lies in the fabric's memory cannot grow */
     if (link != NULL && frame->n_bytes == 0 && begin_frame(node, link, whole) < 0) {
         gwi_fail_node(node, GW_ENOMEM);
         return NULL;
@@ -271,11 +275,11 @@ void gwi_send(gwi_node *node, int to, gwi_note *note, const void *part, size_t p
 
 static int is_expected(const gwi_node *node, const gwi_note *answer, size_t row)
 {
-    size_t offset;
+    size_t offset, n_bytes = answer->n_bytes > row ? answer->n_bytes : row;
     const gwi_pending *pending = gwi_pending_of(node, answer->number, &offset);
 
     return pending != NULL && offset <= pending->values_bytes &&
-           row <= pending->values_bytes - offset;
+           n_bytes <= pending->values_bytes - offset && answer->n < pending->left;
 }
 
 /* What a peer of another build, or with broken memory, might send. */
@@ -298,7 +302,7 @@ static int check_note(const gwi_node *node, const gwi_note *note)
         if (gwi_unlikely(!is_expected(node, note, row)))
             return gwi_fail(GW_EBROKEN, "an answer %llx to no question",
                             (unsigned long long)note->number);
-        need = note->flags & GWI_NOTE_READS ? row : 0;
+        need = !(note->flags & GWI_NOTE_READS) ? 0 : note->n > 0 ? note->n_bytes : row;
         break;
     case GWI_NOTE_REFRESH:
         need = note->flags & GWI_NOTE_READS ? row : 0;
@@ -340,7 +344,8 @@ static int64_t fetch_first(const gwi_node *node, const gwi_note *note)
 
     if (gwi_unlikely(key < 0 || key >= node->geometry->n_keys))
         return -1;
-    gwi_fetch_owner(node, key);
+    if (note->kind != GWI_NOTE_ASK && note->kind != GWI_NOTE_TELL)
+        gwi_fetch_owner(node, key); /* those are served by who is */
     if (note->kind == GWI_NOTE_ANSWER)
         return -1;
     if (note->kind == GWI_NOTE_WANT || note->kind == GWI_NOTE_GIVE)
@@ -401,6 +406,7 @@ static int read_frame(gwi_node *node, int from, const unsigned char *bytes, size
 {
     struct outlook outlook = {.at = 0};
     const unsigned char *payload;
+    gwi_run run = {.n = 0};
     uint64_t handled = 0;
     gwi_note note;
     size_t at = 0;
@@ -413,9 +419,20 @@ static int read_frame(gwi_node *node, int from, const unsigned char *bytes, size
         more = check_note(node, &note);
         if (more < 0)
             break;
+        if (gwi_unlikely(node->trace != NULL))
+            gwi_trace_note(node, from, &note);
         look_ahead(node, &outlook, bytes, n_bytes, handled);
-        gwi_handle(node, from, &note, payload);
+        if (note.kind == GWI_NOTE_ASK && gwi_run_add(node, &run, &note, payload))
+            continue;
+        if (run.n > 0)
+            gwi_run_serve(node, &run);
+        if (note.kind != GWI_NOTE_ASK || !gwi_run_add(node, &run, &note, payload))
+            gwi_handle(node, from, &note, payload);
+        if (gwi_unlikely(node->local.err < 0)) /* nothing is to be believed any more */
+            gwi_fail_node(node, node->local.err);
     }
+    if (run.n > 0)
+        gwi_run_serve(node, &run);
     node->found = NULL;
     return more < 0 ? gwi_fail_node(node, more) : node->err;
 }

@@ -27,7 +27,8 @@ static void fetch_places(const gwi_node *node, const gwi_keys_noted *keys, size_
     for (size_t i = from; i < least(to, keys->n); i++) {
         gwi_hash_fetch(&node->items, (uint64_t)keys->key[i]);
         gwi_local_fetch_word(&node->local, keys->key[i]);
-        gwi_fetch_owner(node, keys->key[i]);
+        if (gwi_home(node, keys->key[i]) != node->id) /* most of those at home are owned here */
+            gwi_fetch_owner(node, keys->key[i]);
     }
 }
 

@@ -401,6 +401,12 @@ GWI_INLINE int is_plain(uint64_t word, int adds)
            (adds && word & GWI_WORD_MARKED);
 }
 
+/* Whether it was elsewhere, and nobody was about to give it a place. */
+GWI_INLINE int is_away(struct view v, uint64_t word)
+{
+    return v.pairs != NULL && (word & (GWI_WORD_STATE | GWI_WORD_LATCH)) == GWI_ABSENT;
+}
+
 static int see_to_other(gwi_walker *walker, int64_t key, const void *values)
 {
     assert(walker->other != NULL);
@@ -426,7 +432,7 @@ static __attribute__((noinline)) int read_again(const gwi_store *store, gwi_walk
 
     for (int i = 0; i < FAIR_READS; i++) {
         word = gwi_word_look(&v.words[key]);
-        if (!is_here(v, word) && !(word & GWI_WORD_LATCH)) /* else it may be about to be */
+        if (is_away(v, word))
             return see_to_other(walker, key, to);
         if (read_once(v, key, word, to))
             return 0;
@@ -457,7 +463,8 @@ GWI_INLINE int pull(const gwi_store *store, gwi_walker *walker, const int64_t *k
         uint64_t word = words[i % ROWS_AHEAD];
         walk_on(v, words, keys, n, i);
         if (gwi_unlikely(!read_once(v, keys[i], word, to))) {
-            int err = read_again(store, walker, keys[i], to);
+            int err = is_away(v, word) ? see_to_other(walker, keys[i], to)
+                                       : read_again(store, walker, keys[i], to);
             if (err < 0)
                 return err;
         }
@@ -549,6 +556,15 @@ GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t 
         walker->grip = GRIP;
     begin_walk(v, words, keys, n);
     for (size_t i = 0; i < n; i += (size_t)taken) {
+        if (is_away(v, words[i % ROWS_AHEAD])) { /* which takes no latch to see */
+            walk_on(v, words, keys, n, i);
+            int err = see_to_other(walker, keys[i], from);
+            if (err < 0)
+                return err;
+            from += row_bytes(v, keys[i]);
+            wary = taken = 1;
+            continue;
+        }
         taken = take_handful(store, walker, keys + i, n - i, held);
         if (taken < 0)
             return taken;

@@ -852,23 +852,105 @@ static int was_passed_on(void *ctx, int64_t key)
     return 0;
 }
 
-static void what_comes_during_a_push_does_not_overtake_what_was_passed_on(void **state)
+/* The vectors of the first of two nodes, one entry each: those with even keys.  Returns the memory,
+ * which the caller frees. */
+static void *make_half(gwi_local *local, int64_t n_keys)
 {
-    (void)state;
-    const int64_t length = 1, keys[] = {2, 1, 0, 1, 2, 1};
-    const float updates[] = {1, 2, 4, 8, 16, 32};
+    const int64_t length = 1;
     gwi_spread spread = gwi_spread_of(0, 2, 1);
-    _Atomic uint64_t arrivals = 7;
-    gwi_local local;
-    float found[3];
     void *bytes = NULL;
 
     drop(NULL);
-    assert_int_equal(gwi_geometry_init(&geometry, 3, &length, 1, GW_F32), 0);
+    assert_int_equal(gwi_geometry_init(&geometry, n_keys, &length, 1, GW_F32), 0);
     size_t n_bytes = gwi_local_bytes(&geometry, &spread);
     assert_int_equal(posix_memalign(&bytes, GWI_STORE_ALIGN, n_bytes), 0);
     memset(bytes, 0, n_bytes);
-    assert_int_equal(gwi_local_init(&local, &geometry, &spread, bytes, n_bytes), 0);
+    assert_int_equal(gwi_local_init(local, &geometry, &spread, bytes, n_bytes), 0);
+    return bytes;
+}
+
+static int take_note(void *ctx, int64_t key, void *values)
+{
+    struct passed_on *p = ctx;
+
+    p->keys[p->n] = key;
+    p->values[p->n++] = *(float *)values;
+    return 0;
+}
+
+static void a_key_that_is_elsewhere_is_passed_on_without_its_latch(void **state)
+{
+    (void)state;
+    const int64_t keys[] = {1, 3, 0, 5, 1};
+    const float updates[] = {1, 2, 4, 8, 16};
+    _Atomic uint64_t arrivals = 0;
+    gwi_local local;
+    void *bytes = make_half(&local, 6);
+    struct passed_on p = {.local = &local};
+    gwi_walker w = {.hand = &hand,
+                    .stuck = never_stuck,
+                    .other = take_note,
+                    .other_ctx = &p,
+                    .arrivals = &arrivals,
+                    .behind = was_passed_on};
+    float found[5] = {-1, -1, -1, -1, -1};
+
+    for (int64_t key = 1; key < 6; key += 2)
+        assert_int_equal(gwi_word_look(&local.store.words[key]), 0);
+    assert_int_equal(gwi_store_push(&local.store, &w, keys, 5, updates), 0);
+    assert_int_equal(p.n, 4); /* in their order */
+    assert_true(p.keys[0] == 1 && p.keys[1] == 3 && p.keys[2] == 5 && p.keys[3] == 1);
+    assert_true(p.values[0] == 1 && p.values[1] == 2 && p.values[2] == 8 && p.values[3] == 16);
+    /* Nobody has had that of key 3; the others are in a handful that begins with key 0. */
+    assert_int_equal(gwi_word_look(&local.store.words[3]), 0);
+    p.n = 0;
+    assert_int_equal(gwi_store_pull(&local.store, &w, keys, 5, found), 0);
+    assert_int_equal(p.n, 4);
+    assert_true(found[0] == -1 && found[2] == 4 && found[4] == -1);
+    gwi_local_fini(&local);
+    free(bytes);
+}
+
+static void several_vectors_are_added_to_together_also_one_of_them_twice(void **state)
+{
+    (void)state;
+    enum { N = 3 * GWI_HAND_KEYS };
+    int64_t keys[N];
+    float updates[N], found[8], expected[8] = {0};
+    const void *from[N];
+    gwi_local local;
+    void *bytes = make_half(&local, 16);
+    gwi_walker w = {.hand = &hand, .stuck = never_stuck};
+    gwi_hand agents = {0};
+
+    local.hand = &agents;
+    for (int i = 0; i < N; i++) {
+        keys[i] = 2 * (i < 8 ? i : i % 3); /* all of them, and then some again and again */
+        updates[i] = (float)(i + 1);
+        from[i] = &updates[i];
+        expected[keys[i] / 2] += updates[i];
+    }
+    gwi_local_add_to_all(&local, keys, from, N);
+    gwi_local_add_to_all(&local, keys, from, 0);
+    assert_true(gwi_local_valid(&local)); /* all latches are back */
+    assert_int_equal(agents.n, 0);
+    assert_int_equal(
+        gwi_store_pull(&local.store, &w, (int64_t[]){0, 2, 4, 6, 8, 10, 12, 14}, 8, found), 0);
+    assert_memory_equal(found, expected, sizeof found);
+    gwi_local_fini(&local);
+    free(bytes);
+}
+
+static void what_comes_during_a_push_does_not_overtake_what_was_passed_on(void **state)
+{
+    (void)state;
+    const int64_t keys[] = {2, 1, 0, 1, 2, 1};
+    const float updates[] = {1, 2, 4, 8, 16, 32};
+    _Atomic uint64_t arrivals = 7;
+    gwi_local local;
+    float found[3];
+    void *bytes = make_half(&local, 3);
+
     local.arrivals = &arrivals;
     assert_false(gwi_store_has(&local.store, 1));
     assert_true(gwi_store_has(&local.store, 0) && gwi_store_has(&local.store, 2));
@@ -926,4 +1008,6 @@ GWI_TESTS(
     cmocka_unit_test_teardown(a_walker_that_gives_up_holds_nothing, drop),
     cmocka_unit_test_teardown(threads_lose_no_update_and_see_no_part_of_one, drop),
     cmocka_unit_test_teardown(processes_lose_no_update_and_see_no_part_of_one, drop),
-    cmocka_unit_test_teardown(what_comes_during_a_push_does_not_overtake_what_was_passed_on, drop))
+    cmocka_unit_test_teardown(what_comes_during_a_push_does_not_overtake_what_was_passed_on, drop),
+    cmocka_unit_test_teardown(a_key_that_is_elsewhere_is_passed_on_without_its_latch, drop),
+    cmocka_unit_test_teardown(several_vectors_are_added_to_together_also_one_of_them_twice, drop))

@@ -37,6 +37,10 @@ static const char *const mutants[] = {
     "wait_sync does not act on intents that are due",
     "changes by the owner's workers that were not looked at do not reach a replica",
     "a replica that was changed while it told something does not tell again",
+    "of pushes that are done together the last is left out",
+    "an answer to several requests counts one too few",
+    "of vectors that are read together the last is left out",
+    "pushes are done together also where replicas must hear of them",
 };
 
 static int run(const char *program, int mutant, const char *seeds)
