@@ -651,18 +651,11 @@ int gwi_agent_start(gw_params *params, gwi_technique technique)
     return 0;
 
 free_agent:
-    gwi_turns_close(agent->turns);
-    pthread_mutex_destroy(&agent->lock);
-    gwi_attendance_fini(&agent->attendance);
-    gwi_node_free(agent->node);
-    free(agent->ranks);
-    free(agent->nodes_of);
-    free(agent->backed);
-    free(agent);
+    gwi_agent_free(agent);
     return err;
 }
 
-void gwi_agent_stop(gwi_agent *agent)
+void gwi_agent_join(gwi_agent *agent)
 {
     if (agent == NULL)
         return;
@@ -671,12 +664,19 @@ void gwi_agent_stop(gwi_agent *agent)
     f->ops->nudge(f, f->place.rank, agent->params->lane);
     gwi_thread_join(agent->thread);
     gwi_node_abandon(agent->node, f);
+}
+
+void gwi_agent_free(gwi_agent *agent)
+{
+    if (agent == NULL)
+        return;
     while (agent->syncs != NULL) {
         struct sync_order *next = agent->syncs->next;
         free(agent->syncs);
         agent->syncs = next;
     }
-    gwi_turns_close(agent->turns);
+    if (agent->turns != NULL)
+        gwi_turns_close(agent->turns, gwi_node_count(agent->node));
     pthread_mutex_destroy(&agent->lock);
     gwi_attendance_fini(&agent->attendance);
     gwi_node_free(agent->node);

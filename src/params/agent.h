@@ -16,8 +16,10 @@
  * channel. */
 int gwi_agent_start(gw_params *params, gwi_technique technique);
 
-/* Ask it to end, wait until it has, and free it; NULL is fine. */
-void gwi_agent_stop(gwi_agent *agent);
+/* Ask it to end, and wait until it has: what it counted stays as it is.  Then free it.  NULL is
+ * fine. */
+void gwi_agent_join(gwi_agent *agent);
+void gwi_agent_free(gwi_agent *agent);
 
 /* 0, or the error that ended an agent of this node. */
 int gwi_agent_check(const gw_params *params);

@@ -346,8 +346,9 @@ static void free_params(gw_params *params)
     gwi_fabric *f = params->world->fabric;
 
     gwi_clerk_free(params);
-    gwi_inside_close(params);
-    gwi_agent_stop(params->agent);
+    gwi_agent_join(params->agent);
+    gwi_inside_close(params); /* with its last figures */
+    gwi_agent_free(params->agent);
     give_lane_back(params);
     gwi_pages_stop(&params->pages);
     gwi_sampling_free(params);

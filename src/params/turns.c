@@ -119,10 +119,25 @@ void gwi_turns_add(gwi_turns *turns, const gwi_node_stats *stats, int64_t began_
         write_down(turns);
 }
 
-void gwi_turns_close(gwi_turns *turns)
+/* Orders that workers hand over themselves are counted between turns. */
+static void add_rest(gwi_turns *turns, const gwi_node_stats *stats)
+{
+    uint64_t before[GWI_TRACE_ARGS];
+    int64_t now = gwi_now_ns();
+
+    gwi_turns_add(turns, stats, now, 0); /* which may find that statistics have begun anew */
+    memcpy(before, turns->now, sizeof before);
+    read_stats(turns->now, stats);
+    before[ROUNDS] = turns->now[ROUNDS]; /* nothing is done in most of them */
+    if (turns->began_ns == 0 && memcmp(before, turns->now, sizeof before) != 0)
+        turns->began_ns = turns->ended_ns = now;
+}
+
+void gwi_turns_close(gwi_turns *turns, const gwi_node_stats *stats)
 {
     if (turns == NULL)
         return;
+    add_rest(turns, stats);
     if (turns->began_ns > 0)
         write_down(turns);
     gwi_track_close(turns->track);

@@ -12,7 +12,9 @@ typedef struct gwi_turns gwi_turns;
 
 /* NULL if nobody traces, which is fine for the others. */
 gwi_turns *gwi_turns_open(uint64_t opening);
-void gwi_turns_close(gwi_turns *turns);
+
+/* `stats`: in the end, what was counted outside of turns included; borrowed for the call. */
+void gwi_turns_close(gwi_turns *turns, const gwi_node_stats *stats);
 
 /* A turn is over that began at `began_ns`; `busy`: it did something.  `stats` are those of now,
  * borrowed for the call. */
