@@ -22,6 +22,7 @@
 #define LEAST_NAP_NS (500 * GWI_US) /* each takes a processor from somebody who computes */
 #define REST 4                      /* times as long as what was done */
 #define LONGEST_REST_NS (3500 * GWI_US)
+#define LEAST_REST 2 /* the same, however long that is: workers shall have half of it */
 #define LONGEST_REST_FROM_INTENTS_NS GWI_MS
 #define BRIEF_NS (50 * GWI_US)       /* one request, when all caches are cold */
 #define IN_A_ROW_NS GWI_MS           /* between wake-ups by who asks again and again */
@@ -245,7 +246,9 @@ static void pace(gwi_agent *agent, int64_t began_ns)
     agent->took_ns = took_ns;
     agent->worked_ns += took_ns;
     if (round_keys != agent->round_keys) {
-        next_round_ns = began_ns + at_most(REST * agent->worked_ns, LONGEST_REST_NS);
+        int64_t rest_ns = at_most(REST * agent->worked_ns, LONGEST_REST_NS);
+        int64_t least_ns = LEAST_REST * agent->worked_ns;
+        next_round_ns = began_ns + (rest_ns > least_ns ? rest_ns : least_ns);
         agent->round_keys = round_keys;
         agent->worked_ns = 0;
     }

@@ -219,6 +219,7 @@ struct gwi_node {
     uint32_t terms; /* given out */
     uint64_t tokens;
     int64_t now_ns, next_round_ns;
+    int64_t round_at;    /* where the next part of a round begins */
     int64_t next_act_ns; /* on intents */
     int64_t last_act_ns; /* if intents were to come after it; else 0 */
     double gap_ns;       /* between acting, at most but for few */
@@ -357,8 +358,9 @@ void gwi_end_asking(gwi_node *node, gwi_item *item);
 void gwi_told_arrived(gwi_node *node, gwi_item *item);
 
 /* rounds.c */
-/* `all`: nobody's patience is asked for. */
+/* `all`: nobody's patience is asked for.  In parts: what comes meanwhile is taken in. */
 void gwi_round(gwi_node *node, int all);
+void gwi_round_in_parts(gwi_node *node, gwi_fabric *fabric);
 
 /* meeting.c */
 void gwi_meeting_step(gwi_node *node);

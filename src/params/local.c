@@ -320,6 +320,14 @@ void gwi_local_change_latched(void *local, int64_t key, uint64_t *word, const vo
     *word = k.word;
 }
 
+void gwi_local_fetch_mark(void *local, int64_t key)
+{
+    const gwi_local *l = local;
+
+    gwi_marks_fetch(&l->marks[gwi_spread_channel(&l->spread, key)],
+                    gwi_spread_index(&l->spread, key));
+}
+
 /* the node */
 
 void gwi_local_read(gwi_local *local, int64_t key, void *to)

@@ -60,6 +60,9 @@ int gwi_local_change(gwi_local *local, int64_t key, gwi_change change, const voi
 /* Of a key that is here and whose latch the caller holds, with this word: a gwi_special. */
 void gwi_local_change_latched(void *local, int64_t key, uint64_t *word, const void *from, int adds);
 
+/* Such a key is ahead, and will be marked: a gwi_special_soon. */
+void gwi_local_fetch_mark(void *local, int64_t key);
+
 /* For the node itself.  The vector is here. */
 void gwi_local_read(gwi_local *local, int64_t key, void *to);
 void gwi_local_apply(gwi_local *local, int64_t key, gwi_change change, const void *from);

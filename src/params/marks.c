@@ -47,26 +47,54 @@ void gwi_marks_add(gwi_marks *marks, int64_t key)
     }
 }
 
-static void take_word(gwi_marks *marks, int l, size_t word, void (*take)(void *, int64_t),
-                      void *ctx)
-{
-    uint64_t bits = atomic_exchange_explicit(&marks->level[l][word], 0, memory_order_seq_cst);
+struct taking {
+    size_t from, left; /* the first key; how many more */
+    int64_t next;      /* the first that was left; -1: none */
+    void (*take)(void *ctx, int64_t key);
+    void *ctx;
+};
 
-    for (; bits != 0; bits &= bits - 1) {
+/* What is not before `from`, as long as any may be taken.  What is not taken is put back, and above
+ * it as well by the caller, to whom it returns whether there may be any. */
+static int take_word(gwi_marks *marks, int l, size_t word, struct taking *t)
+{
+    size_t first = t->from >> 6 * l; /* of this level */
+    uint64_t wanted = ~UINT64_C(0) << (first > word * 64 ? first - word * 64 : 0);
+    uint64_t all = atomic_fetch_and_explicit(&marks->level[l][word], ~wanted, memory_order_seq_cst);
+    int some_left = (all & ~wanted) != 0;
+
+    for (uint64_t bits = all & wanted; bits != 0; bits &= bits - 1) {
         size_t index = word * 64 + (size_t)__builtin_ctzll(bits);
-        if (l == 0)
-            take(ctx, (int64_t)index);
-        else
-            take_word(marks, l - 1, index, take, ctx);
+        if (t->left == 0) {
+            atomic_fetch_or_explicit(&marks->level[l][word], bits, memory_order_seq_cst);
+            t->next = t->next < 0 ? (int64_t)(index << 6 * l) : t->next;
+            return 1;
+        }
+        if (l == 0) {
+            t->take(t->ctx, (int64_t)index);
+            t->left--;
+        } else if (take_word(marks, l - 1, index, t)) {
+            atomic_fetch_or_explicit(&marks->level[l][word], bits & -bits, memory_order_seq_cst);
+            some_left = 1;
+        }
     }
+    return some_left;
+}
+
+int64_t gwi_marks_take_some(gwi_marks *marks, int64_t from, size_t most,
+                            void (*take)(void *ctx, int64_t key), void *ctx)
+{
+    struct taking t = {(size_t)from, most, -1, take, ctx};
+    int top = marks->n_levels - 1;
+
+    for (size_t w = t.from >> 6 * top >> 6; w < marks->n_words[top]; w++)
+        take_word(marks, top, w, &t);
+    return t.next;
 }
 
 void gwi_marks_take(gwi_marks *marks, void (*take)(void *ctx, int64_t key), void *ctx)
 {
-    int top = marks->n_levels - 1;
-
-    for (size_t w = 0; w < marks->n_words[top]; w++)
-        take_word(marks, top, w, take, ctx);
+    gwi_marks_take_some(marks, 0, SIZE_MAX, take, ctx);
 }
 
 int gwi_marks_has(const gwi_marks *marks, int64_t key)

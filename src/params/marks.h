@@ -29,9 +29,20 @@ void gwi_marks_init(gwi_marks *marks, int64_t n_keys, void *memory);
 
 void gwi_marks_add(gwi_marks *marks, int64_t key);
 
+/* One that will be marked soon: get its place on its way from memory. */
+static inline void gwi_marks_fetch(const gwi_marks *marks, int64_t key)
+{
+    __builtin_prefetch(marks->level[0] + key / 64, 1, 2);
+}
+
 /* Call `take` for every marked key, which is then no longer marked; it may be marked again
  * meanwhile. */
 void gwi_marks_take(gwi_marks *marks, void (*take)(void *ctx, int64_t key), void *ctx);
+
+/* The same for the first `most` of them, `from` this key on.  Returns the key from which to go on;
+ * -1: there were no more. */
+int64_t gwi_marks_take_some(gwi_marks *marks, int64_t from, size_t most,
+                            void (*take)(void *ctx, int64_t key), void *ctx);
 
 int gwi_marks_has(const gwi_marks *marks, int64_t key);
 int gwi_marks_any(const gwi_marks *marks);

@@ -92,6 +92,45 @@ static void random_marks_are_those_that_are_taken(void **state)
     end(&s);
 }
 
+static void they_can_be_taken_in_parts_from_any_key_on(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 40, 64, 65, 5000, 300000};
+    struct set s;
+    gwi_random r;
+
+    gwi_random_init(&r, 3, 0);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t most = 1; most < 2000; most *= 3) {
+            int64_t n = sizes[i], n_marked = 0, next;
+            make(&s, n);
+            for (int64_t key = 0; key < n; key++)
+                if (gwi_random_below(&r, 1 + (uint64_t)n / 500) == 0) {
+                    gwi_marks_add(&s.marks, key);
+                    n_marked++;
+                }
+            /* From the middle to the end, and then the rest. */
+            for (int64_t from = n / 2; from >= 0; from = next) {
+                int64_t before = s.n;
+                next = gwi_marks_take_some(&s.marks, from, most, note, &s);
+                assert_true(s.n == before || s.last >= from);
+                assert_true(next < 0 ? s.n - before <= (int64_t)most
+                                     : s.n - before == (int64_t)most && next > s.last);
+            }
+            int64_t upper = s.n;
+            gwi_marks_add(&s.marks, n - 1); /* above what is left */
+            s.taken[n - 1] = 0;
+            gwi_marks_take(&s.marks, note, &s);
+            assert_int_equal(s.last, n - 1);
+            assert_false(gwi_marks_any(&s.marks));
+            for (int64_t key = 0; key < n; key++)
+                assert_true(s.taken[key] <= 1);
+            assert_in_range(s.n, n_marked, n_marked + 1);
+            assert_true(upper <= n_marked);
+            end(&s);
+        }
+}
+
 static void mark_again(void *ctx, int64_t key)
 {
     struct set *s = ctx;
@@ -156,8 +195,8 @@ static void no_mark_of_another_thread_is_lost(void **state)
 
     make(&race.set, KEYS);
     assert_int_equal(pthread_create(&thread, NULL, mark_many, &race), 0);
-    while (!atomic_load_explicit(&race.over, memory_order_acquire))
-        gwi_marks_take(&race.set.marks, see, &race);
+    for (int64_t next = 0; !atomic_load_explicit(&race.over, memory_order_acquire);)
+        next = gwi_marks_take_some(&race.set.marks, next < 0 ? 0 : next, 100, see, &race);
     pthread_join(thread, NULL);
     gwi_marks_take(&race.set.marks, see, &race);
     for (int key = 0; key < KEYS; key++)
@@ -167,5 +206,6 @@ static void no_mark_of_another_thread_is_lost(void **state)
 
 GWI_TESTS(cmocka_unit_test(marked_keys_are_taken_once_in_order),
           cmocka_unit_test(random_marks_are_those_that_are_taken),
+          cmocka_unit_test(they_can_be_taken_in_parts_from_any_key_on),
           cmocka_unit_test(a_key_marked_while_it_is_taken_is_not_forgotten),
           cmocka_unit_test(no_mark_of_another_thread_is_lost))

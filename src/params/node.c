@@ -569,7 +569,7 @@ int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns)
     if (now_ns >= node->next_round_ns) {
         node->next_round_ns = now_ns + node->round_ns;
         uint64_t before = node->stats.round_keys;
-        gwi_round(node, 0);
+        gwi_round_in_parts(node, fabric);
         busy |= node->stats.round_keys != before;
     }
     gwi_meeting_step(node);

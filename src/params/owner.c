@@ -178,10 +178,13 @@ static void make_due(gwi_node *node, gwi_item *item)
         item->due = (uint8_t)gwi_note_key(node, &node->due, item->key);
 }
 
-static void make_due_later(gwi_node *node, gwi_item *item)
+/* When that time comes.  What is found too early is put off. */
+static void make_due_later(gwi_node *node, gwi_item *item, int64_t at_ns)
 {
     if (!item->later)
         item->later = (uint8_t)gwi_note_key(node, &node->later, item->key);
+    if (node->next_later_ns > at_ns && !GWI_MUTANT(30))
+        node->next_later_ns = at_ns;
 }
 
 /* `value`: what the vector is, or was when we gave it away; NULL: look. */
@@ -212,15 +215,15 @@ static void refresh(gwi_node *node, gwi_item *item, gwi_holder *h, const void *v
     h->heard_ns = node->now_ns;
 }
 
-/* Whether the patience of a holder that lacks something has ended: it has not heard anything for a
- * while.  Who tells us something every now and then will hear it the next time. */
-static int has_waited(const gwi_node *node, const gwi_holder *h)
+/* When the patience of a holder that lacks something ends: it has not heard anything for a while.
+ * Who tells us something every now and then will hear it the next time. */
+static int64_t waits_until(const gwi_node *node, const gwi_holder *h)
 {
     int64_t often = 2 * h->often_ns, patience = node->patience_ns;
 
     if (often > patience)
         patience = often < GWI_MOST_PATIENCE_NS ? often : GWI_MOST_PATIENCE_NS;
-    return node->now_ns - h->heard_ns >= patience && !gwi_post_is_full(node, h->node);
+    return h->heard_ns + patience;
 }
 
 /* Who has told us something hears that it has arrived, and what else it lacks; in the next round if
@@ -238,6 +241,7 @@ static void answer_tell(gwi_node *node, gwi_item *item, gwi_holder *h)
  * that nobody uses, rarely; and none faster than messages get through. */
 void gwi_refresh_holders(gwi_node *node, gwi_item *item, int all)
 {
+    int64_t later_ns = INT64_MAX;
     int granted = 0;
 
     for (int i = 0; i < item->n_holders; i++) {
@@ -245,19 +249,19 @@ void gwi_refresh_holders(gwi_node *node, gwi_item *item, int all)
         granted += h->granted;
         if (!h->granted || !(h->stale || h->ack || item->unseen))
             continue;
-        if (all || has_waited(node, h)) {
+        if (all || (node->now_ns >= waits_until(node, h) && !gwi_post_is_full(node, h->node))) {
             see(node, item);
             refresh(node, item, h, NULL);
         } else if (h->ack) {
             answer_tell(node, item, h);
-        } else {
-            make_due_later(node, item);
         }
+        if ((h->stale || item->unseen) && waits_until(node, h) < later_ns)
+            later_ns = waits_until(node, h);
     }
     if (granted == 0)
         see(node, item);
-    else if (item->unseen)
-        make_due_later(node, item);
+    else if (later_ns < INT64_MAX)
+        make_due_later(node, item, later_ns);
 }
 
 /* Workers of this node have changed the vector.  Until some holder's patience has ended the mark

@@ -626,6 +626,7 @@ static int walk(struct access *a, gw_keys keys, void *values)
     walker->other = take_note;
     walker->other_ctx = a;
     walker->special = gwi_local_change_latched;
+    walker->special_soon = gwi_local_fetch_mark;
     walker->special_ctx = &a->worker->local;
     walker->arrivals = &a->worker->params->hall->arrivals;
     walker->arrivals_before = a->before;

@@ -3,9 +3,15 @@
 
 #include <stdlib.h>
 
-/* To look at a key whose holders have patience takes some 40 ns; it shall take a 25th of the time.
- */
+/* To look at a key whose holders have patience takes some 40 ns; it shall take a 25th of the time,
+ * at most. */
 #define LATER_NS 1000
+
+#ifdef GWI_MUTANTS
+#define PART 3 /* for simulations, which have few keys */
+#else
+#define PART 256 /* keys that are seen to between looks at what has come, which piles up else */
+#endif
 
 /* going through keys */
 
@@ -39,38 +45,51 @@ static void fetch_items(gwi_node *node, const gwi_keys_noted *keys, size_t from,
         items[i % AHEAD] = gwi_item_fetch(node, keys->key[i]);
 }
 
-static void fetch_vectors(const gwi_node *node, const gwi_keys_noted *keys, size_t from, size_t to)
+/* Of those that will be looked at: not if what was told is still on its way. */
+static void fetch_vectors(const gwi_node *node, const gwi_keys_noted *keys, size_t from, size_t to,
+                          gwi_item *const *items)
 {
+    int64_t key[BURST];
+    size_t n = 0;
+
     for (size_t i = from; i < least(to, keys->n); i++)
-        gwi_local_fetch_vector(&node->local, keys->key[i], 0, GWI_LINE);
-    for (size_t i = from; i < least(to, keys->n); i++)
-        gwi_local_fetch_vector(&node->local, keys->key[i], GWI_LINE, GWI_LOCAL_FETCH);
+        if (items[i % AHEAD] != NULL && items[i % AHEAD]->told.values == NULL)
+            key[n++] = keys->key[i];
+    for (size_t i = 0; i < n; i++)
+        gwi_local_fetch_vector(&node->local, key[i], 0, GWI_LINE);
+    for (size_t i = 0; i < n; i++)
+        gwi_local_fetch_vector(&node->local, key[i], GWI_LINE, GWI_LOCAL_FETCH);
 }
 
-static void go_through(gwi_node *node, const gwi_keys_noted *keys, visit *see_to, int all)
+/* `vectors`: of most keys, the vectors are needed as well. */
+static void go_through(gwi_node *node, const gwi_keys_noted *keys, visit *see_to, int vectors,
+                       int all)
 {
     gwi_item *items[AHEAD];
 
     fetch_places(node, keys, 0, 3 * BURST);
     fetch_items(node, keys, 0, 2 * BURST, items);
-    fetch_vectors(node, keys, 0, BURST);
+    if (vectors)
+        fetch_vectors(node, keys, 0, BURST, items);
     for (size_t i = 0; i < keys->n; i++) {
         if (i % BURST == 0) {
             fetch_places(node, keys, i + 3 * BURST, i + 4 * BURST);
             fetch_items(node, keys, i + 2 * BURST, i + 3 * BURST, items);
-            fetch_vectors(node, keys, i + BURST, i + 2 * BURST);
+            if (vectors)
+                fetch_vectors(node, keys, i + BURST, i + 2 * BURST, items);
         }
         see_to(node, keys->key[i], items[i % AHEAD], all);
     }
 }
 
 /* The same for a list that grows again meanwhile. */
-static void go_through_once(gwi_node *node, gwi_keys_noted *keys, visit *see_to, int all)
+static void go_through_once(gwi_node *node, gwi_keys_noted *keys, visit *see_to, int vectors,
+                            int all)
 {
     gwi_keys_noted now = *keys;
 
     *keys = (gwi_keys_noted){0};
-    go_through(node, &now, see_to, all);
+    go_through(node, &now, see_to, vectors, all);
     free(now.key);
 }
 
@@ -134,19 +153,49 @@ static void refresh_later(gwi_node *node, int64_t key, gwi_item *item, int all)
     refresh(node, item, all);
 }
 
-void gwi_round(gwi_node *node, int all)
+/* Some of the marked keys, from where the last part ended.  Returns whether there are more. */
+static int do_part(gwi_node *node, size_t most, int all)
+{
+    node->marked.n = 0;
+    int64_t next = gwi_marks_take_some(&node->local.marks[node->channel], node->round_at, most,
+                                       note_marked, node);
+    node->round_at = next < 0 ? 0 : next;
+    go_through(node, &node->marked, look_at, 1, all);
+    return next >= 0;
+}
+
+static void begin_round(gwi_node *node, int all)
 {
     node->stats.rounds++;
-    go_through(node, &node->again, tell_again, all);
+    node->round_at = 0;
+    go_through(node, &node->again, tell_again, 1, all);
     node->again.n = 0;
-    node->marked.n = 0;
-    gwi_marks_take(&node->local.marks[node->channel], note_marked, node);
-    go_through(node, &node->marked, look_at, all);
+}
+
+static void end_round(gwi_node *node, int all)
+{
     if (node->due.n > 0)
-        go_through_once(node, &node->due, refresh_due, all);
+        go_through_once(node, &node->due, refresh_due, 1, all);
     if (node->later.n > 0 && (all || node->now_ns >= node->next_later_ns)) {
-        go_through_once(node, &node->later, refresh_later, all);
-        node->next_later_ns = node->now_ns + node->patience_ns / 2 +
-                              (int64_t)node->later.n * LATER_NS;
+        node->next_later_ns = INT64_MAX;
+        go_through_once(node, &node->later, refresh_later, 0, all);
+        int64_t rested_ns = node->now_ns + (int64_t)node->later.n * LATER_NS;
+        if (node->next_later_ns < rested_ns)
+            node->next_later_ns = rested_ns;
     }
+}
+
+void gwi_round(gwi_node *node, int all)
+{
+    begin_round(node, all);
+    do_part(node, SIZE_MAX, all);
+    end_round(node, all);
+}
+
+void gwi_round_in_parts(gwi_node *node, gwi_fabric *fabric)
+{
+    begin_round(node, 0);
+    while (do_part(node, PART, 0) && node->err == 0)
+        gwi_post_step(node, fabric);
+    end_round(node, 0);
 }

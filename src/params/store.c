@@ -540,6 +540,17 @@ static __attribute__((noinline)) int see_to_others(const gwi_store *store, gwi_w
     return err;
 }
 
+/* The word of key `i` has been looked at.  Of those here, few have to be marked in a while. */
+GWI_INLINE void expect_special(struct view v, gwi_walker *walker, const ring words,
+                               const int64_t *keys, size_t n, size_t i, int adds)
+{
+    if (v.pairs == NULL || i >= n)
+        return;
+    uint64_t word = words[i % ROWS_AHEAD];
+    if (gwi_unlikely(!is_plain(word, adds) && is_here(v, word)))
+        walker->special_soon(walker->special_ctx, keys[i]);
+}
+
 /* `add`: NULL assigns. */
 GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
                       const void *values, gwi_row_add *add, int known)
@@ -573,6 +584,7 @@ GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t 
             int64_t key = keys[i + (size_t)j];
             size_t n_bytes = row_bytes(v, key);
             walk_on(v, words, keys, n, i + (size_t)j);
+            expect_special(v, walker, words, keys, n, i + (size_t)j + ROWS_AHEAD, add != NULL);
             if (gwi_unlikely(wary && is_behind(walker, key))) {
                 behind |= UINT64_C(1) << j;
                 others++;

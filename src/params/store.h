@@ -80,6 +80,9 @@ typedef int gwi_other(void *ctx, int64_t key, void *values);
  * `adds`: else the values are assigned. */
 typedef void gwi_special(void *ctx, int64_t key, uint64_t *word, const void *values, int adds);
 
+/* What that will need is to be on its way from memory. */
+typedef void gwi_special_soon(void *ctx, int64_t key);
+
 /* What a worker walks with.  Private to it, but for its hand. */
 typedef struct gwi_walker {
     gwi_hand *hand; /* borrowed; NULL: nobody else can be there */
@@ -89,6 +92,7 @@ typedef struct gwi_walker {
     gwi_other *other;
     void *other_ctx;
     gwi_special *special;
+    gwi_special_soon *special_soon;
     void *special_ctx;
     /* Of a key that is elsewhere `other` takes note; if an equal one follows and has come
      * meanwhile, it must not be changed before the first is.  `arrivals` counts what comes; if it

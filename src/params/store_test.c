@@ -960,6 +960,7 @@ static void what_comes_during_a_push_does_not_overtake_what_was_passed_on(void *
                     .other = pass_on,
                     .other_ctx = &p,
                     .special = gwi_local_change_latched,
+                    .special_soon = gwi_local_fetch_mark,
                     .special_ctx = &local,
                     .arrivals = &arrivals,
                     .arrivals_before = 7,

@@ -41,6 +41,7 @@ static const char *const mutants[] = {
     "an answer to several requests counts one too few",
     "of vectors that are read together the last is left out",
     "pushes are done together also where replicas must hear of them",
+    "when the patience of a replica ends is forgotten",
 };
 
 static int run(const char *program, int mutant, const char *seeds)
