@@ -114,7 +114,6 @@ typedef struct gwi_item {
         struct gwi_arrival *next;
         gwi_pending *pending;
     } * arrivals;
-    struct gwi_item *next_free;
 } gwi_item;
 
 #define GWI_ITEM_FETCH (3 * GWI_LINE) /* bytes that are needed most of the time */
@@ -168,10 +167,11 @@ typedef struct gwi_keys_noted {
     size_t n, capacity;
 } gwi_keys_noted;
 
-typedef struct gwi_rows_kept {
-    void **rows; /* owned, as they are */
+/* Memory of one size, to be used again: what came last first. */
+typedef struct gwi_kept {
+    void **blocks; /* owned, as they are */
     size_t n, capacity;
-} gwi_rows_kept;
+} gwi_kept;
 
 typedef struct gwi_place_seen {
     int64_t key_1; /* the key plus 1; 0: empty */
@@ -189,13 +189,13 @@ struct gwi_node {
     void *memory; /* mapped: what nobody has touched is not there */
     size_t memory_bytes;
     gwi_local local;
-    gwi_hash wants;           /* key -> how many intents of our workers for it are in force */
-    gwi_hash items;           /* key -> gwi_item * */
-    gwi_item *found;          /* one of them that is needed now, or NULL */
-    uint64_t n_forgotten;     /* of them */
-    gwi_rows_kept *kept_rows; /* by length class; to be used again */
-    gwi_item *free_items;     /* to be used again; a list by `next_free` */
-    size_t n_free_items, kept_rows_bytes;
+    gwi_hash wants;       /* key -> how many intents of our workers for it are in force */
+    gwi_hash items;       /* key -> gwi_item * */
+    gwi_item *found;      /* one of them that is needed now, or NULL */
+    uint64_t n_forgotten; /* of them */
+    gwi_kept kept_items;
+    gwi_kept *kept_rows; /* by length class */
+    size_t kept_rows_bytes;
     size_t n_last_words;    /* items that have one */
     gwi_pending **pendings; /* [n_pendings], by id; each is used again */
     uint32_t n_pendings;

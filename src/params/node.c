@@ -9,10 +9,10 @@
 #define PATIENCE 10           /* rounds, if clocks do not advance */
 #define WATCH_NS (5 * GWI_MS) /* between looks at what rings no bell, at most */
 #define LEAST_WATCH 4         /* rounds; what takes longer is learned, and acted on earlier */
-#define AHEAD 8               /* keys ahead of which something is fetched */
+#define BURST 8               /* keys for which something is fetched together, as in post.c */
 #define KEPT_ITEMS 16384      /* to be used again, and of vectors so many bytes */
 #define KEPT_ROWS_BYTES ((size_t)8 << 20)
-#define ROWS_AHEAD 4 /* of those kept, to be fetched before they are needed */
+#define KEPT_AHEAD 4 /* of those kept, to be fetched before they are needed */
 
 #ifdef GWI_MUTANTS
 int gwi_mutant;
@@ -131,6 +131,7 @@ void gwi_node_abandon(gwi_node *node, gwi_fabric *fabric)
     gwi_post_give_up(node, fabric);
 }
 
+static void free_kept(gwi_kept *kept);
 static void free_kept_rows(gwi_node *node);
 
 void gwi_node_free(gwi_node *node)
@@ -147,11 +148,7 @@ void gwi_node_free(gwi_node *node)
     }
     gwi_hash_fini(&node->items);
     gwi_hash_fini(&node->wants);
-    while (node->free_items != NULL) {
-        gwi_item *next = node->free_items->next_free;
-        free(node->free_items);
-        node->free_items = next;
-    }
+    free_kept(&node->kept_items);
     for (uint32_t i = 0; i < node->n_pendings; i++)
         free(node->pendings[i]);
     free(node->pendings);
@@ -182,6 +179,42 @@ int gwi_fail_node(gwi_node *node, int err)
     return err;
 }
 
+/* memory that is used again and again */
+
+/* NULL: there is none.  What will be taken soon is on its way from memory. */
+static void *take_kept(gwi_kept *kept, size_t n_bytes)
+{
+    if (kept->n == 0)
+        return NULL;
+    kept->n--;
+    for (size_t at = 0; kept->n >= KEPT_AHEAD && at < GWI_LOCAL_FETCH && at < n_bytes;
+         at += GWI_LINE)
+        __builtin_prefetch((unsigned char *)kept->blocks[kept->n - KEPT_AHEAD] + at, 1);
+    return kept->blocks[kept->n];
+}
+
+/* Returns whether there was room. */
+static int keep(gwi_kept *kept, void *block)
+{
+    if (kept->n == kept->capacity) {
+        size_t capacity = kept->capacity == 0 ? 64 : 2 * kept->capacity;
+        void **blocks = realloc(kept->blocks, capacity * sizeof *blocks);
+        if (blocks == NULL)
+            return 0;
+        kept->blocks = blocks;
+        kept->capacity = capacity;
+    }
+    kept->blocks[kept->n++] = block;
+    return 1;
+}
+
+static void free_kept(gwi_kept *kept)
+{
+    while (kept->n > 0)
+        free(kept->blocks[--kept->n]);
+    free(kept->blocks);
+}
+
 /* items */
 
 gwi_item *gwi_item_find(gwi_node *node, int64_t key)
@@ -199,13 +232,9 @@ gwi_item *gwi_item_get(gwi_node *node, int64_t key)
 
     if (item != NULL)
         return item;
-    item = node->free_items;
-    if (item != NULL) {
-        node->free_items = item->next_free;
-        node->n_free_items--;
-    } else {
+    item = take_kept(&node->kept_items, sizeof *item);
+    if (item == NULL)
         item = aligned_alloc(GWI_LINE, sizeof *item);
-    }
     if (item != NULL)
         *item = (gwi_item){.key = key};
     if (item == NULL || gwi_hash_put(&node->items, (uint64_t)key, (uint64_t)(uintptr_t)item) < 0) {
@@ -237,13 +266,8 @@ void gwi_item_forget(gwi_node *node, gwi_item *item)
     if (node->found == item)
         node->found = NULL;
     empty_item(item);
-    if (node->n_free_items == KEPT_ITEMS) {
+    if (node->kept_items.n == KEPT_ITEMS || !keep(&node->kept_items, item))
         free(item);
-        return;
-    }
-    item->next_free = node->free_items;
-    node->free_items = item;
-    node->n_free_items++;
 }
 
 size_t gwi_row_bytes(const gwi_node *node, int64_t key)
@@ -256,58 +280,33 @@ size_t gwi_row_bytes(const gwi_node *node, int64_t key)
 void *gwi_row_take(gwi_node *node, int64_t key)
 {
     const gwi_length_class *class = gwi_geometry_class(node->geometry, key);
-    gwi_rows_kept *kept = &node->kept_rows[class - node->geometry->classes];
+    void *row = take_kept(&node->kept_rows[class - node->geometry->classes], class->row_bytes);
 
-    if (kept->n == 0) {
-        void *row = malloc(class->row_bytes);
-        if (row == NULL)
-            gwi_fail_node(node, gwi_fail(GW_ENOMEM, "a vector of %zu bytes", class->row_bytes));
+    if (row != NULL) {
+        node->kept_rows_bytes -= class->row_bytes;
         return row;
     }
-    node->kept_rows_bytes -= class->row_bytes;
-    kept->n--;
-    for (size_t at = 0; kept->n >= ROWS_AHEAD && at < GWI_LOCAL_FETCH && at < class->row_bytes;
-         at += GWI_LINE)
-        __builtin_prefetch((unsigned char *)kept->rows[kept->n - ROWS_AHEAD] + at, 1);
-    return kept->rows[kept->n];
-}
-
-/* Room for one more; 0: there is none. */
-static int make_room_to_keep(gwi_rows_kept *kept)
-{
-    if (kept->n < kept->capacity)
-        return 1;
-    size_t capacity = kept->capacity == 0 ? 64 : 2 * kept->capacity;
-    void **rows = realloc(kept->rows, capacity * sizeof *rows);
-    if (rows == NULL)
-        return 0;
-    kept->rows = rows;
-    kept->capacity = capacity;
-    return 1;
+    row = malloc(class->row_bytes);
+    if (row == NULL)
+        gwi_fail_node(node, gwi_fail(GW_ENOMEM, "a vector of %zu bytes", class->row_bytes));
+    return row;
 }
 
 void gwi_row_give_back(gwi_node *node, int64_t key, void *row)
 {
     const gwi_length_class *class = gwi_geometry_class(node->geometry, key);
-    gwi_rows_kept *kept = &node->kept_rows[class - node->geometry->classes];
 
     if (row == NULL || node->kept_rows_bytes + class->row_bytes > KEPT_ROWS_BYTES ||
-        !make_room_to_keep(kept)) {
+        !keep(&node->kept_rows[class - node->geometry->classes], row))
         free(row);
-        return;
-    }
-    kept->rows[kept->n++] = row;
-    node->kept_rows_bytes += class->row_bytes;
+    else
+        node->kept_rows_bytes += class->row_bytes;
 }
 
 static void free_kept_rows(gwi_node *node)
 {
-    for (uint32_t c = 0; node->kept_rows != NULL && c < node->geometry->n_classes; c++) {
-        gwi_rows_kept *kept = &node->kept_rows[c];
-        while (kept->n > 0)
-            free(kept->rows[--kept->n]);
-        free(kept->rows);
-    }
+    for (uint32_t c = 0; node->kept_rows != NULL && c < node->geometry->n_classes; c++)
+        free_kept(&node->kept_rows[c]);
     free(node->kept_rows);
 }
 
@@ -385,12 +384,14 @@ static void fetch_to_ask(gwi_node *node, int64_t key)
 
 static void fetch_ahead(gwi_node *node, const gwi_intent *intent, size_t i)
 {
-    if (i + 2 * AHEAD < intent->n) {
-        gwi_local_fetch_word(&node->local, intent->keys[i + 2 * AHEAD]);
-        gwi_hash_fetch(&node->wants, (uint64_t)intent->keys[i + 2 * AHEAD]);
+    if (i % BURST != 0)
+        return;
+    for (size_t j = i == 0 ? 0 : i + 2 * BURST; j < intent->n && j < i + 3 * BURST; j++) {
+        gwi_local_fetch_word(&node->local, intent->keys[j]);
+        gwi_hash_fetch(&node->wants, (uint64_t)intent->keys[j]);
     }
-    if (i + AHEAD < intent->n)
-        fetch_to_ask(node, intent->keys[i + AHEAD]);
+    for (size_t j = i == 0 ? 0 : i + BURST; j < intent->n && j < i + 2 * BURST; j++)
+        fetch_to_ask(node, intent->keys[j]);
 }
 
 static void end_intent(gwi_node *node, const gwi_intent *intent)

@@ -130,6 +130,14 @@ static int n_granted(const gwi_item *item)
     return n;
 }
 
+static int has_replica_elsewhere(const gwi_item *item, int than_on)
+{
+    for (int i = 0; i < item->n_holders; i++)
+        if (item->holders[i].granted && item->holders[i].node != than_on)
+            return 1;
+    return 0;
+}
+
 static void make_stale(gwi_item *item, const gwi_holder *but)
 {
     for (int i = 0; i < item->n_holders; i++)
@@ -611,7 +619,8 @@ static void hand_over(gwi_node *node, gwi_item *item, int to, uint32_t tenure)
         return;
     }
     gwi_local_disown(&node->local, item->key, keeps, node->scratch2);
-    if ((item->unseen || gwi_local_is_marked(&node->local, item->key)) && !GWI_MUTANT(21))
+    if (has_replica_elsewhere(item, to) &&
+        (item->unseen || gwi_local_is_marked(&node->local, item->key)) && !GWI_MUTANT(21))
         make_stale(item, NULL);
     item->unseen = 0;
     refresh_after(node, item, to, node->scratch2);
