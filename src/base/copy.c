@@ -45,7 +45,8 @@ void gwi_copy_stream(void *restrict to, const void *restrict from, size_t n)
 #endif
 
 #define STREAM_BYTES 4096 /* shorter copies always go by the cache */
-/* Of the copies that are long enough one is timed; a prime, since lengths may follow a pattern. */
+/* Of the copies that may be long enough one is timed; a prime, since lengths may follow a pattern.
+ */
 #define TIME_EVERY 7
 #define SLOW_COPIES 3 /* in a row, since a copy may just have been interrupted */
 #define STREAMED 256  /* then so many go past the cache before we try again */

@@ -306,7 +306,7 @@ int gwi_waiter_pause(gwi_waiter *w)
             set_slice(SHORT_SLICE_NS);
         int64_t asleep_at = gwi_now_ns();
         futex_wait(&w->bell->rung, w->seen, sleep_span(w));
-        if (!w->polls)
+        if (!w->polls && !w->at_once)
             learn_from_sleep(gwi_now_ns() - asleep_at);
         if (busy)
             set_slice(0);

@@ -117,8 +117,8 @@ int gwi_waiter_pause(gwi_waiter *w);
 /* Must be called after the last pause: takes the announcement back. */
 void gwi_waiter_fini(gwi_waiter *w);
 
-/* Whether all threads of the machine that want to run have a processor, as it was a ms ago at most.
- */
+/* Whether no more threads of the machine want to run than this process has processors, as it was a
+ * ms ago at most. */
 int gwi_has_room_to_run(void);
 
 void gwi_attendance_init(gwi_attendance *attendance);

@@ -23,6 +23,7 @@
 #define REST 4                      /* times as long as what was done */
 #define LONGEST_REST_NS (3500 * GWI_US)
 #define LEAST_REST 2 /* the same, however long that is: workers shall have half of it */
+#define LONGEST_LEAST_REST_NS (20 * GWI_MS) /* who was kept from its processor did not work */
 #define LONGEST_REST_FROM_INTENTS_NS GWI_MS
 #define BRIEF_NS (50 * GWI_US)       /* one request, when all caches are cold */
 #define IN_A_ROW_NS GWI_MS           /* between wake-ups by who asks again and again */
@@ -48,12 +49,13 @@ struct gwi_agent {
     pthread_mutex_t lock;
     struct sync_order *syncs;
     int64_t counts_since_ns;
-    uint64_t finished;   /* by the state machine, of which workers were told */
-    int has_news;        /* for workers, of other kinds */
-    uint64_t round_keys; /* that were looked at until the last round, */
-    int64_t worked_ns;   /* and how long it was busy since; */
-    int64_t took_ns;     /* and in the last turn */
-    gwi_turns *turns;    /* for a trace; NULL: there is none */
+    uint64_t finished;           /* by the state machine, of which workers were told */
+    int has_news;                /* for workers, of other kinds */
+    uint64_t rounds, round_keys; /* as counted in the last turn with anything to do */
+    int64_t round_began_ns;      /* of one that goes on and has keys; 0: there is none */
+    int64_t worked_ns;           /* how long it was busy since the last round; */
+    int64_t took_ns;             /* and in the last turn */
+    gwi_turns *turns;            /* for a trace; NULL: there is none */
     /* by who has the lock, read by its thread: as the node says, how often to look, and when the
      * next round is */
     _Atomic int64_t watches, next_round_ns;
@@ -235,23 +237,36 @@ static int64_t at_most(int64_t ns, int64_t most_ns)
     return ns < most_ns ? ns : most_ns;
 }
 
+/* How long after the beginning of a round the next one may begin, if it and all that was done for
+ * other nodes since the one before took so long. */
+static int64_t rest_ns(int64_t worked_ns)
+{
+    int64_t rest = at_most(REST * worked_ns, LONGEST_REST_NS);
+    int64_t least = at_most(LEAST_REST * worked_ns, LONGEST_LEAST_REST_NS);
+
+    return rest > least ? rest : least;
+}
+
 /* Something was done since then.  The processor shall be left to workers most of the time: so after
  * each step nothing is done about intents for a while; and a round begins when all that was done
  * since the last one, for it and for other nodes, is but a share of the time. */
 static void pace(gwi_agent *agent, int64_t began_ns)
 {
-    uint64_t round_keys = gwi_node_count(agent->node)->round_keys;
+    const gwi_node_stats *stats = gwi_node_count(agent->node);
     int64_t ended_ns = gwi_now_ns(), took_ns = ended_ns - began_ns, next_round_ns = 0;
 
     agent->took_ns = took_ns;
     agent->worked_ns += took_ns;
-    if (round_keys != agent->round_keys) {
-        int64_t rest_ns = at_most(REST * agent->worked_ns, LONGEST_REST_NS);
-        int64_t least_ns = LEAST_REST * agent->worked_ns;
-        next_round_ns = began_ns + (rest_ns > least_ns ? rest_ns : least_ns);
-        agent->round_keys = round_keys;
+    if (stats->round_keys != agent->round_keys && agent->round_began_ns == 0)
+        agent->round_began_ns = began_ns;
+    if (stats->rounds != agent->rounds) { /* one has ended, mostly without any key */
+        if (agent->round_began_ns > 0)
+            next_round_ns = agent->round_began_ns + rest_ns(agent->worked_ns);
+        agent->round_began_ns = 0;
         agent->worked_ns = 0;
     }
+    agent->rounds = stats->rounds;
+    agent->round_keys = stats->round_keys;
     gwi_node_rest(agent->node, next_round_ns,
                   ended_ns + at_most(REST * took_ns, LONGEST_REST_FROM_INTENTS_NS));
 }
@@ -579,6 +594,7 @@ void gwi_agent_count_anew(gwi_agent *agent)
 {
     pthread_mutex_lock(&agent->lock);
     gwi_node_count_anew(agent->node);
+    agent->rounds = agent->round_keys = 0;
     agent->counts_since_ns = gwi_now_ns();
     pthread_mutex_unlock(&agent->lock);
 }

@@ -69,4 +69,71 @@ static void an_agent_does_not_wait_for_the_latch_of_a_dead_process(void **state)
     assert_int_equal(all.statuses[2], 0);
 }
 
-GWI_TESTS(cmocka_unit_test(an_agent_does_not_wait_for_the_latch_of_a_dead_process))
+/* Let the other node's agent serve pulls for a while. */
+static void keep_busy(gw_worker *worker, int64_t key, float *values)
+{
+    for (int64_t end = gwi_now_ns() + 2 * GWI_SECOND; gwi_now_ns() < end;)
+        REQUIRE(gw_worker_pull(worker, (gw_keys){&key, 1}, values, LENGTH, NULL) == 0);
+}
+
+static void see_soon(gw_worker *worker, int64_t key, float expected, float *values)
+{
+    int64_t start = gwi_now_ns();
+
+    do {
+        REQUIRE(gwi_now_ns() - start < GWI_SECOND / 2);
+        gwi_nap_ns(GWI_MS);
+        REQUIRE(gw_worker_pull(worker, (gw_keys){&key, 1}, values, LENGTH, NULL) == 0);
+    } while (values[0] < expected);
+}
+
+/* Key 1 is at home on the node of rank 1, which wants it first, so rank 0 gets a copy. */
+static void push_to_a_copy_after_long_service(const struct processes *all, int rank)
+{
+    static float values[LENGTH];
+    gw_world *world;
+    gw_params *params = open_in_nodes(all, rank, 1, &world);
+    gw_worker *worker;
+    int64_t key = 1;
+    uint8_t local = 0;
+
+    REQUIRE(gw_params_worker(params, &worker) == 0);
+    if (rank == 1)
+        keep_busy(worker, 0, values);
+    else
+        gwi_nap_ns(2 * GWI_SECOND);
+    for (int r = 1; r >= 0; r--) {
+        if (rank == r)
+            REQUIRE(gw_worker_intent(worker, (gw_keys){&key, 1}, 0, INT64_C(1) << 40) == 0);
+        while (rank == r && !local) {
+            gwi_nap_ns(GWI_MS);
+            REQUIRE(gw_worker_is_local(worker, (gw_keys){&key, 1}, &local) == 0);
+        }
+        REQUIRE(gw_worker_barrier(worker) == 0);
+    }
+    for (int i = 1; i <= 2; i++) {
+        values[0] = 1;
+        if (rank == 0)
+            REQUIRE(gw_worker_push(worker, (gw_keys){&key, 1}, values, LENGTH, NULL) == 0);
+        else
+            see_soon(worker, key, (float)i, values);
+        REQUIRE(gw_worker_barrier(worker) == 0);
+    }
+    REQUIRE(gw_worker_close(worker) == 0);
+    REQUIRE(gw_params_close(params) == 0);
+    gw_world_close(world);
+}
+
+static void an_agent_that_has_served_for_long_tells_changes_soon(void **state)
+{
+    struct processes all;
+
+    (void)state;
+    start_processes(&all, 2, push_to_a_copy_after_long_service);
+    wait_for_processes(&all);
+    assert_int_equal(all.statuses[0], 0);
+    assert_int_equal(all.statuses[1], 0);
+}
+
+GWI_TESTS(cmocka_unit_test(an_agent_does_not_wait_for_the_latch_of_a_dead_process),
+          cmocka_unit_test(an_agent_that_has_served_for_long_tells_changes_soon))

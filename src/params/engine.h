@@ -215,11 +215,12 @@ struct gwi_node {
      * those that workers have changed, as far as the round that goes on knows */
     gwi_keys_noted due, later, marked;
     gwi_keys_noted again; /* replicas that have more to tell */
-    int64_t patience_ns, next_later_ns;
-    uint32_t terms; /* given out */
+    int64_t patience_ns;
+    int64_t next_later_ns, later_rests_ns; /* when to look at `later`, which is not before */
+    uint32_t terms;                        /* given out */
     uint64_t tokens;
     int64_t now_ns, next_round_ns;
-    int64_t round_at;    /* where the next part of a round begins */
+    int64_t round_at;    /* where the next part of a round begins; 0: a new one */
     int64_t next_act_ns; /* on intents */
     int64_t last_act_ns; /* if intents were to come after it; else 0 */
     double gap_ns;       /* between acting, at most but for few */
@@ -286,7 +287,8 @@ static inline int gwi_has_heard_itself(const gwi_node *node)
 void gwi_send(gwi_node *node, int to, gwi_note *note, const void *part, size_t part_bytes,
               const void *part2, size_t part2_bytes);
 
-/* The same, with a payload that is yet to be written to where this says; NULL: no memory. */
+/* The same, with a payload that is yet to be written to where this says; NULL: the node has failed.
+ */
 void *gwi_send_room(gwi_node *node, int to, gwi_note *note, size_t n_bytes);
 int gwi_post_step(gwi_node *node, gwi_fabric *fabric);
 int gwi_post_is_idle(const gwi_node *node);
@@ -358,9 +360,10 @@ void gwi_end_asking(gwi_node *node, gwi_item *item);
 void gwi_told_arrived(gwi_node *node, gwi_item *item);
 
 /* rounds.c */
-/* `all`: nobody's patience is asked for.  In parts: what comes meanwhile is taken in. */
+/* A whole round, or the next part of one: between parts the node takes in what has come.  `all`:
+ * nobody's patience is asked for. */
 void gwi_round(gwi_node *node, int all);
-void gwi_round_in_parts(gwi_node *node, gwi_fabric *fabric);
+void gwi_round_part(gwi_node *node);
 
 /* meeting.c */
 void gwi_meeting_step(gwi_node *node);

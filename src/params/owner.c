@@ -186,11 +186,13 @@ static void make_due(gwi_node *node, gwi_item *item)
         item->due = (uint8_t)gwi_note_key(node, &node->due, item->key);
 }
 
-/* When that time comes.  What is found too early is put off. */
+/* When that time comes, or as soon as all of these may be looked at again. */
 static void make_due_later(gwi_node *node, gwi_item *item, int64_t at_ns)
 {
     if (!item->later)
         item->later = (uint8_t)gwi_note_key(node, &node->later, item->key);
+    if (at_ns < node->later_rests_ns)
+        at_ns = node->later_rests_ns;
     if (node->next_later_ns > at_ns && !GWI_MUTANT(30))
         node->next_later_ns = at_ns;
 }

@@ -166,7 +166,6 @@ static int do_part(gwi_node *node, size_t most, int all)
 
 static void begin_round(gwi_node *node, int all)
 {
-    node->stats.rounds++;
     node->round_at = 0;
     go_through(node, &node->again, tell_again, 1, all);
     node->again.n = 0;
@@ -178,11 +177,10 @@ static void end_round(gwi_node *node, int all)
         go_through_once(node, &node->due, refresh_due, 1, all);
     if (node->later.n > 0 && (all || node->now_ns >= node->next_later_ns)) {
         node->next_later_ns = INT64_MAX;
+        node->later_rests_ns = node->now_ns + (int64_t)node->later.n * LATER_NS;
         go_through_once(node, &node->later, refresh_later, 0, all);
-        int64_t rested_ns = node->now_ns + (int64_t)node->later.n * LATER_NS;
-        if (node->next_later_ns < rested_ns)
-            node->next_later_ns = rested_ns;
     }
+    node->stats.rounds++;
 }
 
 void gwi_round(gwi_node *node, int all)
@@ -192,10 +190,10 @@ void gwi_round(gwi_node *node, int all)
     end_round(node, all);
 }
 
-void gwi_round_in_parts(gwi_node *node, gwi_fabric *fabric)
+void gwi_round_part(gwi_node *node)
 {
-    begin_round(node, 0);
-    while (do_part(node, PART, 0) && node->err == 0)
-        gwi_post_step(node, fabric);
-    end_round(node, 0);
+    if (node->round_at == 0)
+        begin_round(node, 0);
+    if (!do_part(node, PART, 0))
+        end_round(node, 0);
 }

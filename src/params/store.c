@@ -559,7 +559,8 @@ GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t 
     size_t item_bytes = store->geometry->item_bytes;
     const unsigned char *from = values;
     uint64_t held[GRIP];
-    ring words; /* only for the places of the rows: they may change until the latch is ours */
+    ring words; /* for the places of the rows, and what is away: they may change until the latch is
+                   ours */
     int taken, others = 0, wary = 0; /* wary: `other` has taken note of some key */
 
     _Static_assert(GRIP <= 64, "a bit for each latch");
