@@ -49,8 +49,8 @@ typedef struct gwi_seat {
     gwi_hand hand;
     _Alignas(GWI_LINE) _Atomic uint64_t barriers; /* arrived at; GWI_SEAT_GONE: closed */
     _Atomic int64_t clock;
-    _Atomic int32_t
-        cpu_1; /* several nodes: that of its last pull, push or set, plus 1; 0: none yet */
+    /* several nodes: the processor of its last pull, push or set, plus 1; 0: none yet */
+    _Atomic int32_t cpu_1;
 } gwi_seat;
 
 _Static_assert(sizeof(gwi_hall) == 2 * GWI_LINE && sizeof(gwi_seat) == 3 * GWI_LINE,
