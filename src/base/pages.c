@@ -34,6 +34,13 @@ static int is_used(unsigned char *at)
     return n > SAMPLES / 2;
 }
 
+/* The kernel wants to find one of the pages mapped. */
+int gwi_pages_join(void *at)
+{
+    (void)*(volatile unsigned char *)at;
+    return madvise(at, GWI_HUGE_PAGE, MADV_COLLAPSE) == 0 ? 0 : -errno;
+}
+
 static int stops(gwi_pages *pages)
 {
     return atomic_load_explicit(&pages->stop, memory_order_relaxed);
@@ -51,12 +58,13 @@ static size_t put_together(gwi_pages *pages, unsigned char *done)
             continue;
         if (pages->only_used && !is_used(at)) {
             left++;
-        } else if (madvise(at, GWI_HUGE_PAGE, MADV_COLLAPSE) == 0) {
-            done[i] = 1;
-            atomic_fetch_add_explicit(&pages->done, GWI_HUGE_PAGE, memory_order_relaxed);
-        } else if (errno == EINVAL) {
-            return 0;
+            continue;
         }
+        int err = gwi_pages_join(at);
+        if (err == -EINVAL)
+            return 0;
+        done[i] = err == 0;
+        atomic_fetch_add_explicit(&pages->done, err == 0 ? GWI_HUGE_PAGE : 0, memory_order_relaxed);
     }
     return left;
 }

@@ -205,17 +205,20 @@ static int wait_for_latch(void *ctx, int64_t key)
     return 0;
 }
 
-/* Vectors have come for which there is no memory yet. */
+/* Vectors have come for which there is no memory yet.  It goes up to the end of a huge page, where
+ * the next piece begins then. */
 static int need_memory(void *ctx, void *at, size_t n_bytes)
 {
     const gwi_agent *agent = ctx;
     const gwi_segment *segment = &agent->params->segment;
     gwi_fabric *f = agent->params->world->fabric;
     size_t offset = (size_t)((unsigned char *)at - (unsigned char *)segment->base);
-    int err = f->ops->segment_need(f, segment, offset, n_bytes);
+    size_t end = (offset + n_bytes + GWI_HUGE_PAGE - 1) & ~(GWI_HUGE_PAGE - 1);
 
+    end = end < segment->n_bytes ? end : segment->n_bytes;
+    int err = f->ops->segment_need(f, segment, offset, end - offset);
     if (err == 0)
-        gwi_pages_map(at, n_bytes);
+        gwi_pages_map(at, end - offset);
     return err;
 }
 

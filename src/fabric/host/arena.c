@@ -1,6 +1,7 @@
 /* arena.c - the shared file, its extents and the memory behind them. */
 #include "fabric/host/arena.h"
 #include "base/error.h"
+#include "base/pages.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #define FILE_BYTES (UINT64_C(1) << 50)
+#define PAGE 4096
 
 int gwi_arena_create(const char *label, size_t n_bytes, int *ret_fd)
 {
@@ -43,20 +45,62 @@ uint64_t gwi_arena_reserve(gwi_arena_shared *arena, uint64_t n_bytes)
     return atomic_fetch_add_explicit(&arena->next, rounded, memory_order_relaxed);
 }
 
-int gwi_arena_allocate(int fd, uint64_t offset, uint64_t n_bytes)
+/* The kernel would start killing processes before it says no. */
+static int check_available(uint64_t n_bytes)
 {
-    /* The kernel would start killing processes before it says no. */
     uint64_t available = gwi_memory_available();
-    if (n_bytes > available)
-        return gwi_fail(GW_ENOMEM,
-                        "%llu MB of shared memory were asked for, but only %llu MB are "
-                        "available on this machine or in this container",
-                        (unsigned long long)(n_bytes >> 20), (unsigned long long)(available >> 20));
-    while (fallocate(fd, 0, (off_t)offset, (off_t)n_bytes) < 0)
+
+    if (n_bytes <= available)
+        return 0;
+    return gwi_fail(GW_ENOMEM,
+                    "%llu MB of shared memory were asked for, but only %llu MB are "
+                    "available on this machine or in this container",
+                    (unsigned long long)(n_bytes >> 20), (unsigned long long)(available >> 20));
+}
+
+static int allocate(int fd, uint64_t offset, uint64_t n_bytes)
+{
+    while (n_bytes > 0 && fallocate(fd, 0, (off_t)offset, (off_t)n_bytes) < 0)
         if (errno != EINTR)
             return gwi_fail_errno("allocating %llu KB of shared memory",
                                   (unsigned long long)(n_bytes >> 10));
     return 0;
+}
+
+int gwi_arena_allocate(int fd, uint64_t offset, uint64_t n_bytes)
+{
+    int err = check_available(n_bytes);
+
+    return err < 0 ? err : allocate(fd, offset, n_bytes);
+}
+
+/* A first page, to which the rest of a huge one is added.  What that is refused for once is not
+ * asked again, for it may have taken the system a while to find out. */
+static int allocate_huge(int fd, uint64_t offset, void *at, int *tries)
+{
+    if (*tries) {
+        int err = allocate(fd, offset, PAGE);
+        if (err < 0)
+            return err;
+        *tries = gwi_pages_join(at) == 0;
+    }
+    return *tries ? 0 : allocate(fd, offset, GWI_HUGE_PAGE);
+}
+
+int gwi_arena_allocate_mapped(int fd, uint64_t offset, void *base, size_t n_bytes)
+{
+    size_t at = (size_t)(-offset % GWI_HUGE_PAGE); /* of the first huge page */
+    int fits = ((uintptr_t)base - offset) % GWI_HUGE_PAGE == 0 && at < n_bytes;
+    size_t n_huge = fits ? (n_bytes - at) / GWI_HUGE_PAGE : 0;
+    int tries = 1, err = check_available(n_bytes);
+
+    if (n_huge == 0)
+        at = 0;
+    if (err == 0)
+        err = allocate(fd, offset, at);
+    for (; n_huge > 0 && err == 0; n_huge--, at += GWI_HUGE_PAGE)
+        err = allocate_huge(fd, offset + at, (unsigned char *)base + at, &tries);
+    return err < 0 ? err : allocate(fd, offset + at, n_bytes - at);
 }
 
 void gwi_arena_release(int fd, uint64_t offset, uint64_t n_bytes)

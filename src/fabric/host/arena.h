@@ -29,10 +29,13 @@ int gwi_arena_create(const char *label, size_t n_bytes, int *ret_fd);
 /* Reserve an extent of the file: offsets only, no memory. */
 uint64_t gwi_arena_reserve(gwi_arena_shared *arena, uint64_t n_bytes);
 
-/* Give memory to a range, or take it back.  The first fails with GW_ENOMEM when
- * the machine or the container has not enough. */
+/* Give memory to a range; GW_ENOMEM: the machine or the container has not enough. */
 int gwi_arena_allocate(int fd, uint64_t offset, uint64_t n_bytes);
-void gwi_arena_release(int fd, uint64_t offset, uint64_t n_bytes);
+
+/* The same for a range that is mapped at `base`: in huge pages, where they fit and there are any. */
+int gwi_arena_allocate_mapped(int fd, uint64_t offset, void *base, size_t n_bytes);
+
+void gwi_arena_release(int fd, uint64_t offset, uint64_t n_bytes); /* take it back */
 
 /* Map a range into this process; what is as large as a huge page, where huge pages fit. */
 int gwi_arena_map(int fd, uint64_t offset, size_t n_bytes, void **ret_base);

@@ -402,19 +402,31 @@ int gwi_host_segment_map(gwi_host *host, uint64_t offset, size_t n_bytes, gwi_se
     return err;
 }
 
+/* The memory at its end, which says who uses it, and the first `n_now` bytes. */
+static int fill_segment(gwi_host *host, size_t n_now, gwi_segment *segment)
+{
+    int err = gwi_arena_allocate(host->fd, segment->offset + segment->n_bytes, TAIL_BYTES);
+
+    if (err < 0)
+        return err;
+    err = map_segment(host, segment);
+    if (err == 0 && n_now > 0)
+        err = gwi_host_segment_need(host, segment, 0, n_now);
+    if (err < 0 && segment->base != NULL)
+        gwi_host_segment_close(host, segment);
+    else if (err < 0)
+        gwi_arena_release(host->fd, segment->offset, segment->n_bytes + TAIL_BYTES);
+    return err;
+}
+
 int gwi_host_segment_make(gwi_host *host, size_t n_bytes, size_t n_now, gwi_segment *ret_segment)
 {
-    size_t whole = (n_bytes + 4095) & ~(size_t)4095;
-    uint64_t offset = gwi_arena_reserve(&host->header->arena, whole + TAIL_BYTES);
-    int err = n_now < whole ? gwi_arena_allocate(host->fd, offset + whole, TAIL_BYTES)
-                            : gwi_arena_allocate(host->fd, offset, whole + TAIL_BYTES);
+    gwi_segment segment = {.n_bytes = (n_bytes + 4095) & ~(size_t)4095};
 
-    if (err == 0 && n_now > 0 && n_now < whole)
-        err = gwi_arena_allocate(host->fd, offset, n_now);
+    segment.offset = gwi_arena_reserve(&host->header->arena, segment.n_bytes + TAIL_BYTES);
+    int err = fill_segment(host, n_now < n_bytes ? n_now : segment.n_bytes, &segment);
     if (err == 0)
-        err = gwi_host_segment_map(host, offset, whole, ret_segment);
-    if (err < 0)
-        gwi_arena_release(host->fd, offset, whole + TAIL_BYTES);
+        *ret_segment = segment;
     return err;
 }
 
@@ -441,14 +453,8 @@ static void ring_node(const gwi_host *host)
 /* The leader makes the extent and tells where it is, or why there is none. */
 static int lead(gwi_host *host, gwi_table *table, gwi_segment *segment)
 {
-    uint64_t whole = segment->n_bytes + TAIL_BYTES;
-
-    segment->offset = gwi_arena_reserve(&host->header->arena, whole);
-    int err = gwi_arena_allocate(host->fd, segment->offset + segment->n_bytes, TAIL_BYTES);
-    if (err == 0 && host->segment_now > 0)
-        err = gwi_arena_allocate(host->fd, segment->offset, host->segment_now);
-    if (err == 0 && (err = map_segment(host, segment)) < 0)
-        gwi_arena_release(host->fd, segment->offset, whole);
+    segment->offset = gwi_arena_reserve(&host->header->arena, segment->n_bytes + TAIL_BYTES);
+    int err = fill_segment(host, host->segment_now, segment);
     table->offset = segment->offset;
     table->n_bytes = segment->n_bytes;
     table->err = err;
@@ -542,5 +548,6 @@ int gwi_host_segment_open(gwi_host *host, size_t n_bytes, size_t n_now, gwi_segm
 int gwi_host_segment_need(const gwi_host *host, const gwi_segment *segment, size_t at,
                           size_t n_bytes)
 {
-    return gwi_arena_allocate(host->fd, segment->offset + at, n_bytes);
+    return gwi_arena_allocate_mapped(host->fd, segment->offset + at,
+                                     (unsigned char *)segment->base + at, n_bytes);
 }
