@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* threads */
@@ -33,9 +34,39 @@ void gwi_thread_join(gwi_thread thread)
     pthread_join(thread.id, NULL);
 }
 
-void gwi_thread_sleep_sharply(void)
+#define SHORT_SLICE_NS 100000 /* the shortest that can be asked for */
+
+static _Thread_local int serves;
+
+static void set_slice(uint64_t ns)
 {
+    /* The kernel's struct sched_attr, in its first form; libc has it only of late. */
+    struct {
+        uint32_t size, sched_policy;
+        uint64_t sched_flags;
+        int32_t sched_nice;
+        uint32_t sched_priority;
+        uint64_t sched_runtime, sched_deadline, sched_period;
+    } attr = {.size = sizeof attr};
+
+    if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) == 0 &&
+        attr.sched_policy == SCHED_OTHER) {
+        attr.sched_runtime = ns;
+        syscall(SYS_sched_setattr, 0, &attr, 0);
+    }
+}
+
+void gwi_thread_be_quick(int quick)
+{
+    if (!serves)
+        set_slice(quick ? SHORT_SLICE_NS : 0);
+}
+
+void gwi_thread_serve(void)
+{
+    set_slice(SHORT_SLICE_NS);
     prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
+    serves = 1;
 }
 
 /* The thread goes to one of these processors, and may leave it again as before. */

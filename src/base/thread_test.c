@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -138,6 +139,55 @@ static void too_many_hooks_are_refused(void **state)
         gwi_fork_hook_remove(mark, &marks[i]);
 }
 
+/* The slice that the calling thread has asked for, in ns. */
+static uint64_t slice_asked_for(void)
+{
+    struct {
+        uint32_t size, sched_policy;
+        uint64_t sched_flags;
+        int32_t sched_nice;
+        uint32_t sched_priority;
+        uint64_t sched_runtime, sched_deadline, sched_period;
+    } attr = {.size = sizeof attr};
+
+    assert_int_equal(syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0), 0);
+    return attr.sched_runtime;
+}
+
+struct slices {
+    uint64_t before, quick, after, serving, not_quick;
+};
+
+static void *take_slices(void *arg)
+{
+    struct slices *found = arg;
+
+    found->before = slice_asked_for();
+    gwi_thread_be_quick(1);
+    found->quick = slice_asked_for();
+    gwi_thread_be_quick(0);
+    found->after = slice_asked_for();
+    gwi_thread_serve();
+    found->serving = slice_asked_for();
+    gwi_thread_be_quick(0);
+    found->not_quick = slice_asked_for();
+    return NULL;
+}
+
+static void a_thread_that_serves_has_a_short_slice_for_good(void **state)
+{
+    (void)state;
+    struct slices found;
+    gwi_thread thread;
+
+    assert_int_equal(gwi_thread_start("test", take_slices, &found, &thread), 0);
+    gwi_thread_join(thread);
+    if (found.quick == found.before)
+        skip(); /* a kernel that knows no slices */
+    assert_true(found.quick < found.before && found.after == found.before);
+    assert_true(found.serving == found.quick && found.not_quick == found.quick);
+}
+
 static int yes(void)
 {
     return 1;
@@ -157,6 +207,7 @@ GWI_TESTS(cmocka_unit_test(a_thread_of_ours_takes_no_signals),
           cmocka_unit_test(the_processor_count_follows_the_affinity),
           cmocka_unit_test(a_thread_goes_to_another_processor_and_is_not_kept_there),
           cmocka_unit_test(a_thread_that_may_use_one_processor_stays_there),
+          cmocka_unit_test(a_thread_that_serves_has_a_short_slice_for_good),
           cmocka_unit_test(a_child_knows_that_it_was_forked_and_runs_the_hooks),
           cmocka_unit_test(too_many_hooks_are_refused),
           cmocka_unit_test(a_wait_asks_the_given_function_whether_to_go_on))

@@ -21,7 +21,6 @@
 #define LOOKS_PER_CLOCK 64          /* 1 to 3 us on our machines; the clock takes 0.03 us */
 #define CLOCKS_PER_YIELD 4          /* a yield takes 0.3 us */
 #define YIELDS_PER_CLOCK 8 /* when we are more than the processors, each look ends in a yield */
-#define SHORT_SLICE_NS (100 * GWI_US) /* the shortest that can be asked for */
 #define TICK_NS (100 * GWI_MS)
 #define NAP_SHARE 16 /* of a wait in which nothing rings: so much longer it may get */
 #define NAP_MIN_NS (20 * GWI_US)
@@ -44,27 +43,6 @@ static int cpus(void)
         atomic_store_explicit(&known, n, memory_order_relaxed);
     }
     return n;
-}
-
-/* Ask the scheduler to let this thread in quickly when it is woken: among those
- * who want a processor, who asks for a short slice goes first (since Linux 6.12;
- * older kernels ignore it).  Its share of the processor stays the same. */
-static void set_slice(int64_t ns)
-{
-    /* The kernel's struct sched_attr, in its first form; libc has it only of late. */
-    struct {
-        uint32_t size, sched_policy;
-        uint64_t sched_flags;
-        int32_t sched_nice;
-        uint32_t sched_priority;
-        uint64_t sched_runtime, sched_deadline, sched_period;
-    } attr = {.size = sizeof attr};
-
-    if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) == 0 &&
-        attr.sched_policy == SCHED_OTHER) {
-        attr.sched_runtime = (uint64_t)ns;
-        syscall(SYS_sched_setattr, 0, &attr, 0);
-    }
 }
 
 /* FUTEX_WAIT without FUTEX_PRIVATE_FLAG: bells are shared by processes. */
@@ -303,13 +281,13 @@ int gwi_waiter_pause(gwi_waiter *w)
     if (w->armed) {
         int busy = atomic_load_explicit(&strangers_busy, memory_order_relaxed);
         if (busy)
-            set_slice(SHORT_SLICE_NS);
+            gwi_thread_be_quick(1);
         int64_t asleep_at = gwi_now_ns();
         futex_wait(&w->bell->rung, w->seen, sleep_span(w));
         if (!w->polls && !w->at_once)
             learn_from_sleep(gwi_now_ns() - asleep_at);
         if (busy)
-            set_slice(0);
+            gwi_thread_be_quick(0);
         if (w->polls && atomic_load_explicit(&w->bell->rung, memory_order_relaxed) == w->seen)
             return 1; /* still announced: look, and sleep again */
         disarm(w);

@@ -409,7 +409,7 @@ static void *run(void *arg)
     gwi_waiter waiter;
     int busy = 0;
 
-    gwi_thread_sleep_sharply();
+    gwi_thread_serve();
     begin_waiting(agent, &waiter);
     while (busy >= 0 && !atomic_load_explicit(&agent->stop, memory_order_relaxed)) {
         /* While workers have the lock they do what there is to do.  But who is about to sleep must
