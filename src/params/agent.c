@@ -56,9 +56,10 @@ struct gwi_agent {
     int64_t worked_ns;           /* how long it was busy since the last round; */
     int64_t took_ns;             /* and in the last turn */
     gwi_turns *turns;            /* for a trace; NULL: there is none */
-    /* by who has the lock, read by its thread: as the node says, how often to look, and when the
-     * next round is */
-    _Atomic int64_t watches, next_round_ns;
+    /* by who has the lock, read by its thread: as the node says, how often to look, when the
+     * next round is, and from when on it may doze; and when there was something to do last */
+    _Atomic int64_t watches, next_round_ns, dozes_from_ns;
+    _Atomic int64_t busy_ns;
     /* by who has the lock, read by anyone */
     _Atomic int err;
     char sentence[512]; /* before `err` */
@@ -67,6 +68,8 @@ struct gwi_agent {
     int64_t woken_ns;
     int beside, in_a_row;
     int64_t looked_around_ns;
+    int dozes; /* or will, if there is nothing to do when it has looked once more */
+    int polls; /* not all messages ring; set at its beginning */
     /* by who stops it */
     _Atomic int stop;
 };
@@ -134,7 +137,7 @@ static void look_at_seat(gwi_agent *agent, int seat)
 {
     const gwi_seat *s = &agent->params->seats[seat];
     uint64_t barriers = atomic_load_explicit(&s->barriers, memory_order_seq_cst);
-    int64_t clock = atomic_load_explicit(&s->clock, memory_order_relaxed);
+    int64_t clock = atomic_load_explicit(&s->clock, memory_order_seq_cst);
 
     gwi_node_see_worker(agent->node, seat, clock, agent->channel == 0 ? barriers : 0);
 }
@@ -274,6 +277,15 @@ static void pace(gwi_agent *agent, int64_t began_ns)
                   ended_ns + at_most(REST * took_ns, LONGEST_REST_FROM_INTENTS_NS));
 }
 
+static void note_doze(gwi_agent *agent)
+{
+    int64_t after = gwi_node_dozes_after(agent->node);
+    int64_t busy_ns = atomic_load_explicit(&agent->busy_ns, memory_order_relaxed);
+
+    atomic_store_explicit(&agent->dozes_from_ns, after < INT64_MAX ? busy_ns + after : INT64_MAX,
+                          memory_order_relaxed);
+}
+
 /* Whatever there is to do now.  Returns 1 if there was anything, else 0. */
 static int take_turn(gwi_agent *agent)
 {
@@ -297,6 +309,9 @@ static int take_turn(gwi_agent *agent)
     tell_workers(agent);
     if (err >= 0 && gwi_node_local(agent->node)->err < 0)
         err = gwi_node_local(agent->node)->err;
+    if (busy)
+        atomic_store_explicit(&agent->busy_ns, began_ns, memory_order_relaxed);
+    note_doze(agent);
     atomic_store_explicit(&agent->watches, gwi_node_watches(agent->node), memory_order_relaxed);
     atomic_store_explicit(&agent->next_round_ns, gwi_node_next_ns(agent->node),
                           memory_order_relaxed);
@@ -371,10 +386,48 @@ static void look_around(gwi_agent *agent)
     pthread_mutex_unlock(&agent->lock);
 }
 
+static void begin_waiting(gwi_agent *agent, gwi_waiter *waiter)
+{
+    gwi_fabric *f = agent->params->world->fabric;
+
+    f->ops->waiter_init(f, agent->params->lane, waiter);
+    waiter->attendance = &agent->attendance;
+}
+
+static void set_dozes(gwi_agent *agent, int dozes)
+{
+    if (!dozes && !agent->dozes)
+        return;
+    agent->dozes = dozes;
+    /* Before the last look; pairs with gwi_slot_dozes(). */
+    atomic_store_explicit(&agent->params->slots[agent->channel].dozes, (uint32_t)dozes,
+                          memory_order_seq_cst);
+}
+
+/* It has looked and there was nothing to do.  If that was so for long enough it says that it dozes,
+ * and looks once more, which may show that it must not.  Where messages ring no bell it has to look
+ * every now and then anyway. */
+static void consider_dozing(gwi_agent *agent, gwi_waiter *waiter)
+{
+    int may = !agent->polls && atomic_load_explicit(&agent->watches, memory_order_relaxed) > 0 &&
+              gwi_now_ns() >= atomic_load_explicit(&agent->dozes_from_ns, memory_order_relaxed);
+
+    if (may && !agent->dozes) {
+        gwi_waiter_fini(waiter);
+        begin_waiting(agent, waiter);
+        waiter->at_once = 1;
+    }
+    if (may != agent->dozes)
+        set_dozes(agent, may);
+}
+
 /* Changes and clocks ring no bell, so look again while there may be any. */
 static void sleep_a_while(gwi_agent *agent, gwi_waiter *waiter)
 {
-    int64_t watches = atomic_load_explicit(&agent->watches, memory_order_relaxed);
+    consider_dozing(agent, waiter);
+    int64_t watches = agent->dozes
+                          ? 0
+                          : atomic_load_explicit(&agent->watches, memory_order_relaxed);
     int asleep = waiter->armed;
 
     if (watches > 0) {
@@ -389,18 +442,12 @@ static void sleep_a_while(gwi_agent *agent, gwi_waiter *waiter)
     }
     waiter->longest_ns = watches;
     int around = gwi_waiter_pause(waiter);
+    if (!waiter->armed)
+        set_dozes(agent, 0);
     if (asleep && !waiter->armed)
         note_waking(agent, waiter->beside);
     else if (around)
         look_around(agent);
-}
-
-static void begin_waiting(gwi_agent *agent, gwi_waiter *waiter)
-{
-    gwi_fabric *f = agent->params->world->fabric;
-
-    f->ops->waiter_init(f, agent->params->lane, waiter);
-    waiter->attendance = &agent->attendance;
 }
 
 static void *run(void *arg)
@@ -411,11 +458,14 @@ static void *run(void *arg)
 
     gwi_thread_serve();
     begin_waiting(agent, &waiter);
+    agent->polls = waiter.polls;
     while (busy >= 0 && !atomic_load_explicit(&agent->stop, memory_order_relaxed)) {
         /* While workers have the lock they do what there is to do.  But who is about to sleep must
          * have looked: somebody else may have looked before it was announced. */
         int ours = waiter.armed ? pthread_mutex_lock(&agent->lock) == 0
                                 : pthread_mutex_trylock(&agent->lock) == 0;
+        if (ours && agent->dozes)
+            gwi_node_look_now(agent->node);
         busy = ours ? take_turn(agent) : 0;
         int long_turn = busy > 0 && agent->took_ns >= LONG_TURN_NS;
         if (ours)
@@ -423,6 +473,7 @@ static void *run(void *arg)
         if (long_turn)
             stay_near(agent);
         if (busy > 0) {
+            set_dozes(agent, 0);
             gwi_waiter_fini(&waiter);
             begin_waiting(agent, &waiter);
             waiter.at_once = make_way(agent);
@@ -563,8 +614,10 @@ int gwi_agent_note(gwi_agent *agent, int seat, gwi_order *order)
     take_order_now(agent, seat, order);
     int64_t now = gwi_node_watches(agent->node);
     int64_t before = atomic_exchange_explicit(&agent->watches, now, memory_order_relaxed);
+    note_doze(agent);
     pthread_mutex_unlock(&agent->lock);
-    if (before == 0 || now < before) /* it sleeps for longer than it may from now on */
+    /* Does it sleep for longer than it may from now on? */
+    if (gwi_slot_rouse(&agent->params->slots[agent->channel]) || before == 0 || now < before)
         f->ops->nudge(f, f->place.rank, agent->params->lane);
     int err = gwi_agent_check(agent->params);
     return err < 0 ? err : 1;

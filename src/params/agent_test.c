@@ -2,6 +2,8 @@
 #include "base/error.h"
 #include "fabric/processes_test.h"
 
+#include <dirent.h>
+
 #define LENGTH 4096 /* so that an answer to two does not fit into what is sent at once */
 
 static gw_params *open_in_nodes(const struct processes *all, int rank, int node_size,
@@ -135,5 +137,100 @@ static void an_agent_that_has_served_for_long_tells_changes_soon(void **state)
     assert_int_equal(all.statuses[1], 0);
 }
 
+/* How often the agent of this process has gone to sleep so far. */
+static long count_sleeps(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *task;
+    long found = -1, n;
+
+    REQUIRE(tasks != NULL);
+    while ((task = readdir(tasks)) != NULL) {
+        char path[300], line[100];
+        int is_agent = 0;
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", task->d_name);
+        FILE *status = fopen(path, "r");
+        while (status != NULL && fgets(line, sizeof line, status) != NULL) {
+            is_agent |= strcmp(line, "Name:\tgw-agent\n") == 0;
+            if (is_agent && sscanf(line, "voluntary_ctxt_switches: %ld", &n) == 1)
+                found = n;
+        }
+        if (status != NULL)
+            fclose(status);
+    }
+    closedir(tasks);
+    REQUIRE(found >= 0);
+    return found;
+}
+
+/* Until the agent dozes. */
+static void wait_for_doze(const gw_params *params)
+{
+    int64_t start = gwi_now_ns();
+
+    while (!gwi_slot_dozes(&params->slots[0])) {
+        REQUIRE(gwi_now_ns() - start < 10 * GWI_SECOND);
+        gwi_nap_ns(GWI_MS);
+    }
+}
+
+/* Both nodes have a copy of key 1, or the key; rank 1 pushes while all doze, and later advances its
+ * clock, by which it does not want it any more: so rank 0 gets the key. */
+static void wake_who_dozes(const struct processes *all, int rank)
+{
+    static float values[LENGTH];
+    gw_world *world;
+    gw_params *params = open_in_nodes(all, rank, 1, &world);
+    gw_worker *worker;
+    int64_t key = 1;
+    uint8_t local = 0;
+
+    REQUIRE(gw_params_worker(params, &worker) == 0);
+    for (int r = 1; r >= 0; r--) {
+        if (rank == r)
+            REQUIRE(gw_worker_intent(worker, (gw_keys){&key, 1}, 0, 1) == 0);
+        while (rank == r && !local) {
+            gwi_nap_ns(GWI_MS);
+            REQUIRE(gw_worker_is_local(worker, (gw_keys){&key, 1}, &local) == 0);
+        }
+        REQUIRE(gw_worker_barrier(worker) == 0);
+    }
+    wait_for_doze(params);
+    long before = count_sleeps();
+    gwi_nap_ns(GWI_SECOND);
+    REQUIRE(count_sleeps() - before < 50); /* it looked 200 times a second while it did not doze */
+    REQUIRE(gw_worker_barrier(worker) == 0);
+    wait_for_doze(params);
+    values[0] = 1;
+    if (rank == 1)
+        REQUIRE(gw_worker_push(worker, (gw_keys){&key, 1}, values, LENGTH, NULL) == 0);
+    else
+        see_soon(worker, key, 1, values);
+    REQUIRE(gw_worker_barrier(worker) == 0);
+    wait_for_doze(params);
+    if (rank == 1)
+        REQUIRE(gw_worker_advance_clock(worker) == 0);
+    for (int64_t start = gwi_now_ns(); rank == 1 && local; gwi_nap_ns(GWI_MS)) {
+        REQUIRE(gwi_now_ns() - start < GWI_SECOND / 2);
+        REQUIRE(gw_worker_is_local(worker, (gw_keys){&key, 1}, &local) == 0);
+    }
+    REQUIRE(gw_worker_barrier(worker) == 0);
+    REQUIRE(gw_worker_close(worker) == 0);
+    REQUIRE(gw_params_close(params) == 0);
+    gw_world_close(world);
+}
+
+static void an_agent_with_nothing_to_do_dozes_until_a_change_or_a_clock(void **state)
+{
+    struct processes all;
+
+    (void)state;
+    start_processes(&all, 2, wake_who_dozes);
+    wait_for_processes(&all);
+    assert_int_equal(all.statuses[0], 0);
+    assert_int_equal(all.statuses[1], 0);
+}
+
 GWI_TESTS(cmocka_unit_test(an_agent_does_not_wait_for_the_latch_of_a_dead_process),
+          cmocka_unit_test(an_agent_with_nothing_to_do_dozes_until_a_change_or_a_clock),
           cmocka_unit_test(an_agent_that_has_served_for_long_tells_changes_soon))

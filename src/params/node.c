@@ -9,6 +9,8 @@
 #define PATIENCE 10           /* rounds, if clocks do not advance */
 #define WATCH_NS (5 * GWI_MS) /* between looks at what rings no bell, at most */
 #define LEAST_WATCH 4         /* rounds; what takes longer is learned, and acted on earlier */
+#define DOZE_NS (5 * GWI_MS)  /* to be woken then takes a worker 10 us at most */
+#define LONG_DOZE_NS (200 * GWI_MS) /* when intents for a clock to come need not be acted on yet */
 #define BURST 8               /* keys for which something is fetched together, as in post.c */
 #define KEPT_ITEMS 16384      /* to be used again, and of vectors so many bytes */
 #define KEPT_ROWS_BYTES ((size_t)8 << 20)
@@ -626,6 +628,20 @@ int64_t gwi_node_next_ns(const gwi_node *node)
     return has_intents_to_come(node) && node->next_act_ns < node->next_round_ns
                ? node->next_act_ns
                : node->next_round_ns;
+}
+
+int64_t gwi_node_dozes_after(const gwi_node *node)
+{
+    if (node->round_at > 0 || node->due.n + node->later.n + node->again.n > 0 ||
+        !gwi_post_is_idle(node) || gwi_marks_any(&node->local.marks[node->channel]))
+        return INT64_MAX;
+    return has_intents_to_come(node) ? LONG_DOZE_NS : DOZE_NS;
+}
+
+/* How long it does nothing then says nothing of how soon it looks else. */
+void gwi_node_look_now(gwi_node *node)
+{
+    node->next_act_ns = node->next_round_ns = node->last_act_ns = 0;
 }
 
 int gwi_node_is_local(const gwi_node *node, int64_t key)

@@ -130,6 +130,14 @@ int64_t gwi_node_watches(const gwi_node *node);
 /* When it has something to do even if no message comes. */
 int64_t gwi_node_next_ns(const gwi_node *node);
 
+/* After how long a time without anything to do there is no need to look either, if from then on
+ * changes and clocks are told of, too; INT64_MAX: there is, for time alone gives it something to do.
+ */
+int64_t gwi_node_dozes_after(const gwi_node *node);
+
+/* Do in the next step whatever clocks and changes so far ask for. */
+void gwi_node_look_now(gwi_node *node);
+
 /* Whether nothing is under way here: no operation, nothing to send, nothing to tell. */
 int gwi_node_is_idle(const gwi_node *node);
 

@@ -635,6 +635,28 @@ static int walk(struct access *a, gw_keys keys, void *values)
                                      : gwi_store_push(store, walker, keys.key, keys.n, values);
 }
 
+/* Changes and clocks ring no bell; but who dozes is woken. */
+static void rouse(gw_worker *worker, int channel)
+{
+    gwi_fabric *f = worker->params->world->fabric;
+
+    if (gwi_slot_rouse(&worker->params->slots[channel]))
+        f->ops->nudge(f, agent_rank(worker->params, channel), worker->params->lane);
+}
+
+static void rouse_for_changes(gw_worker *worker)
+{
+    for (int c = 0; c < worker->params->n_channels; c++)
+        if (gwi_slot_dozes(&worker->params->slots[c]) && gwi_marks_any(&worker->local.marks[c]))
+            rouse(worker, c);
+}
+
+void gwi_remote_clock_advanced(gw_worker *worker)
+{
+    for (int c = 0; c < worker->params->n_channels; c++)
+        rouse(worker, c);
+}
+
 /* For the agent, which likes to be where the vectors are in the caches. */
 static void note_cpu(gwi_seat *seat)
 {
@@ -666,6 +688,8 @@ int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void
         a.seq = worker->remote->next_seq++;
         err = post_all(&a);
     }
+    if (kind != GWI_ORDER_PULL)
+        rouse_for_changes(worker);
     free(a.away);
     gwi_hash_fini(&a.noted);
     *ret_n_remote = a.n_away;

@@ -34,6 +34,9 @@ void gwi_remote_forget(gw_worker *worker, int64_t seq);
 /* The last operation that was given a number. */
 int64_t gwi_remote_last(const gw_worker *worker);
 
+/* The worker's clock has advanced: wake agents that doze. */
+void gwi_remote_clock_advanced(gw_worker *worker);
+
 /* Wake the agent that counts arrivals at barriers. */
 void gwi_remote_nudge(gw_worker *worker);
 

@@ -58,12 +58,18 @@ gwi_order *gwi_tray_take(gwi_tray *tray, size_t n_bytes);
 void gwi_tray_give_back_oldest(gwi_tray *tray);
 
 /* An agent's slot, in shared memory, zero at the start: any number of workers drop, one agent
- * picks up. */
+ * picks up.
+ *
+ * An agent looks at its node's clocks and changes every now and then.  When there were none for a
+ * while it dozes: then who advances a clock or marks a key, and afterwards sees that it dozes, wakes
+ * it.  If the agent's process dies there, somebody wakes nobody, once.  */
 #define GWI_SLOT_PLACES 1024
 
 typedef struct gwi_slot {
     _Alignas(GWI_LINE) _Atomic uint64_t dropped; /* by workers */
-    _Alignas(GWI_LINE) uint64_t picked;          /* by the agent */
+    /* set by the agent before it looks for the last time; cleared by it, and by who wakes it */
+    _Alignas(GWI_LINE) _Atomic uint32_t dozes;
+    _Alignas(GWI_LINE) uint64_t picked; /* by the agent */
     struct gwi_slot_place {
         _Atomic uint64_t turn; /* 1 + the number of what lies here, when it is there */
         uint32_t seat;
@@ -75,5 +81,19 @@ typedef struct gwi_slot {
 /* Returns 0 if there is no room now. */
 int gwi_slot_drop(gwi_slot *slot, uint32_t seat, uint64_t at);
 int gwi_slot_pick(gwi_slot *slot, uint32_t *ret_seat, uint64_t *ret_at);
+
+static inline int gwi_slot_dozes(const gwi_slot *slot)
+{
+    /* Stays behind what the caller has done, which is sequentially consistent, too; pairs with
+     * the agent's store. */
+    return atomic_load_explicit(&slot->dozes, memory_order_seq_cst) != 0;
+}
+
+/* Whether the agent dozes and the caller has to wake it, which nobody else does then. */
+static inline int gwi_slot_rouse(gwi_slot *slot)
+{
+    return gwi_slot_dozes(slot) &&
+           atomic_exchange_explicit(&slot->dozes, 0, memory_order_seq_cst) != 0;
+}
 
 #endif

@@ -329,10 +329,13 @@ int gw_worker_advance_clock(gw_worker *worker)
 {
     int err = gwi_params_check_process(worker->params);
 
-    if (err == 0)
-        atomic_store_explicit(&worker->seat->clock, gw_worker_clock(worker) + 1,
-                              memory_order_relaxed);
-    return err;
+    if (err < 0)
+        return err;
+    /* Sequentially consistent, because somebody may have to be woken behind it. */
+    atomic_store_explicit(&worker->seat->clock, gw_worker_clock(worker) + 1, memory_order_seq_cst);
+    if (worker->remote != NULL)
+        gwi_remote_clock_advanced(worker);
+    return 0;
 }
 
 int64_t gw_worker_clock(const gw_worker *worker)
