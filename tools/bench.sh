@@ -19,7 +19,7 @@ done
 
 mkdir -p build
 {
-    [ -e $build/build.ninja ] || meson setup $build -Dbench=true -Dtests=disabled -Dpython=disabled
+    [ -e $build/build.ninja ] || meson setup $build -Dbench=true -Dtests=disabled -Dpython=disabled -Db_lto=true
     meson compile -C $build
 } >build/bench.log 2>&1 || { tail -n 25 build/bench.log >&2; exit 1; }
 

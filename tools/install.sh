@@ -14,7 +14,7 @@ build=build/install
 unset DESTDIR # given as an argument; meson would add it a second time
 mkdir -p build
 {
-    meson setup $([ ! -e $build/build.ninja ] || echo --reconfigure) $build --prefix "$prefix" -Dtests=disabled &&
+    meson setup $([ ! -e $build/build.ninja ] || echo --reconfigure) $build --prefix "$prefix" -Dtests=disabled -Db_lto=true &&
         meson compile -C $build
 } >build/install.log 2>&1 || { tail -n 25 build/install.log >&2; exit 1; }
 
