@@ -86,7 +86,8 @@ typedef struct gwi_item {
     /* of a replica: the news that it has, and what was told last */
     uint64_t stamp; /* of an owned key: the last one given out */
     gwi_told told;
-    int64_t told_at_ns;
+    uint32_t told_at_us;
+    int32_t owner; /* who sent its last news */
     uint32_t seq;
     uint32_t term; /* of the replica, or of a WANT that is under way: */
     uint8_t asked;
@@ -333,6 +334,8 @@ int gwi_run_add(gwi_node *node, gwi_run *run, const gwi_note *note, const unsign
 void gwi_run_serve(gwi_node *node, gwi_run *run);
 void gwi_route(gwi_node *node, gwi_note *note, const unsigned char *payload);
 void gwi_request(gwi_node *node, gwi_note *note, const void *payload, size_t n_bytes);
+void gwi_request_for(gwi_node *node, const gwi_item *replica, gwi_note *note, const void *payload,
+                     size_t n_bytes);
 void gwi_settle(gwi_node *node, gwi_item *item);
 void gwi_take_localize(gwi_node *node, const gwi_note *note);
 void gwi_take_move(gwi_node *node, const gwi_note *note);

@@ -77,7 +77,8 @@ static void drop(gwi_node *node, gwi_item *item)
     node->n_replicas--;
     node->stats.dropped++;
     note.flags |= change == GWI_ADD ? GWI_NOTE_ADDS : change == GWI_ASSIGN ? GWI_NOTE_ASSIGNS : 0;
-    gwi_request(node, &note, values, change == GWI_NO_CHANGE ? 0 : n_bytes);
+    gwi_cache_note(node, item->key, item->owner);
+    gwi_request_for(node, item, &note, values, change == GWI_NO_CHANGE ? 0 : n_bytes);
 }
 
 void gwi_reconsider(gwi_node *node, gwi_item *item)
@@ -122,10 +123,11 @@ void gwi_end_asking(gwi_node *node, gwi_item *item)
     item->asked = 0;
 }
 
-static void begin_replica(gwi_node *node, gwi_item *item, uint64_t stamp,
+static void begin_replica(gwi_node *node, gwi_item *item, int owner, uint64_t stamp,
                           const unsigned char *value)
 {
     gwi_end_asking(node, item);
+    item->owner = owner;
     item->stamp = stamp;
     item->seq = 0;
     gwi_local_copy(&node->local, item->key, value);
@@ -139,9 +141,8 @@ void gwi_take_grant(gwi_node *node, int from, const gwi_note *note, const unsign
 {
     gwi_item *item = gwi_item_find(node, note->key);
 
-    gwi_cache_note(node, note->key, from);
     if (waits_for(node, item, note->term)) {
-        begin_replica(node, item, note->number, payload);
+        begin_replica(node, item, from, note->number, payload);
     } else if (!has_replica(node, item, note->term) && !has_ended(item, note->term)) {
         /* We have got the key meanwhile, and perhaps given it away again. */
         gwi_note no = {.kind = GWI_NOTE_TELL,
@@ -149,6 +150,7 @@ void gwi_take_grant(gwi_node *node, int from, const gwi_note *note, const unsign
                        .node = node->id,
                        .key = note->key,
                        .term = note->term};
+        gwi_cache_note(node, note->key, from);
         gwi_request(node, &no, NULL, 0);
     }
 }
@@ -158,13 +160,13 @@ void gwi_take_refresh(gwi_node *node, int from, const gwi_note *note, const unsi
 {
     gwi_item *item = gwi_item_find(node, note->key);
 
-    gwi_cache_note(node, note->key, from);
     if (waits_for(node, item, note->term) && note->flags & GWI_NOTE_READS) {
-        begin_replica(node, item, note->number, payload);
+        begin_replica(node, item, from, note->number, payload);
         return;
     }
     if (!has_replica(node, item, note->term) || (note->number <= item->stamp && !GWI_MUTANT(15)))
         return;
+    item->owner = from;
     item->stamp = note->number;
     int arrived = item->told.values != NULL && (note->seq == item->seq || GWI_MUTANT(16));
     if (note->flags & GWI_NOTE_READS && GWI_MUTANT(22)) /* a set is overtaken by older news */
@@ -179,7 +181,7 @@ void gwi_take_refresh(gwi_node *node, int from, const gwi_note *note, const unsi
 
 void gwi_told_arrived(gwi_node *node, gwi_item *item)
 {
-    double took = (double)(node->now_ns - item->told_at_ns);
+    double took = 1e3 * (uint32_t)((uint32_t)(node->now_ns / GWI_US) - item->told_at_us);
 
     node->told_ns += node->told_ns == 0 ? took : (took - node->told_ns) / 64;
     gwi_row_give_back(node, item->key, item->told.values);
@@ -226,7 +228,7 @@ void gwi_tell(gwi_node *node, gwi_item *item)
     note.seq = ++item->seq;
     item->told = (gwi_told){values, change, item->term, item->seq};
     note.flags = change == GWI_ADD || GWI_MUTANT(20) ? GWI_NOTE_ADDS : GWI_NOTE_ASSIGNS;
-    gwi_request(node, &note, values, n_bytes);
-    item->told_at_ns = node->now_ns;
+    gwi_request_for(node, item, &note, values, n_bytes);
+    item->told_at_us = (uint32_t)(node->now_ns / GWI_US);
     node->stats.tells++;
 }

@@ -69,18 +69,33 @@ void gwi_route(gwi_node *node, gwi_note *note, const unsigned char *payload)
     }
 }
 
+static void request_at_home(gwi_node *node, gwi_note *note, const void *payload, size_t n_bytes)
+{
+    note->flags |= GWI_NOTE_BY_HOME;
+    gwi_send(node, gwi_directory(node, note->key)->owner, note, payload, n_bytes, NULL, 0);
+}
+
 /* Send a note of ours to the owner, or where it may be known. */
 void gwi_request(gwi_node *node, gwi_note *note, const void *payload, size_t n_bytes)
 {
-    int to = gwi_cache_look(node, note->key);
+    if (gwi_home(node, note->key) == node->id)
+        request_at_home(node, note, payload, n_bytes);
+    else
+        gwi_send(node, gwi_cache_look(node, note->key), note, payload, n_bytes, NULL, 0);
+}
+
+/* The same about a replica, which knows itself who the owner is. */
+void gwi_request_for(gwi_node *node, const gwi_item *replica, gwi_note *note, const void *payload,
+                     size_t n_bytes)
+{
+    int home = gwi_home(node, note->key), to = replica->owner;
 
     if (GWI_MUTANT(1) && note->flags & GWI_NOTE_DROPS)
-        to = gwi_home(node, note->key); /* the long way, so that it is overtaken */
-    if (gwi_home(node, note->key) == node->id) {
-        to = gwi_directory(node, note->key)->owner;
-        note->flags |= GWI_NOTE_BY_HOME;
-    }
-    gwi_send(node, to, note, payload, n_bytes, NULL, 0);
+        to = home; /* the long way, so that it is overtaken */
+    if (home == node->id)
+        request_at_home(node, note, payload, n_bytes);
+    else
+        gwi_send(node, to, note, payload, n_bytes, NULL, 0);
 }
 
 /* holders */
@@ -632,6 +647,7 @@ static void hand_over(gwi_node *node, gwi_item *item, int to, uint32_t tenure)
         node->stats.copied++;
         item->term = ++node->terms;
         item->seq = 0;
+        item->owner = to;
         list[n++] = (gwi_note_holder){node->id, item->term, 0, 1};
     }
     note.number = item->stamp;

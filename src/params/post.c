@@ -344,8 +344,9 @@ static int64_t fetch_first(const gwi_node *node, const gwi_note *note)
 
     if (gwi_unlikely(key < 0 || key >= node->geometry->n_keys))
         return -1;
-    if (note->kind != GWI_NOTE_ASK && note->kind != GWI_NOTE_TELL)
-        gwi_fetch_owner(node, key); /* those are served by who is */
+    /* Questions are served by who is the owner, and replicas know it. */
+    if (note->kind != GWI_NOTE_ASK && note->kind != GWI_NOTE_TELL && note->kind != GWI_NOTE_REFRESH)
+        gwi_fetch_owner(node, key);
     if (note->kind == GWI_NOTE_ANSWER)
         return -1;
     if (note->kind == GWI_NOTE_WANT || note->kind == GWI_NOTE_GIVE)

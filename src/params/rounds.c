@@ -16,7 +16,7 @@
 /* going through keys */
 
 /* What is needed of a key comes from memory while others are seen to: the place of its item, its
- * word and where its owner is; the item; the vector.  Each time for several keys, as in post.c. */
+ * word; the item; the vector.  Each time for several keys, as in post.c. */
 #define BURST 8
 #define AHEAD 32 /* a power of two, above 2 bursts */
 
@@ -33,8 +33,6 @@ static void fetch_places(const gwi_node *node, const gwi_keys_noted *keys, size_
     for (size_t i = from; i < least(to, keys->n); i++) {
         gwi_hash_fetch(&node->items, (uint64_t)keys->key[i]);
         gwi_local_fetch_word(&node->local, keys->key[i]);
-        if (gwi_home(node, keys->key[i]) != node->id) /* most of those at home are owned here */
-            gwi_fetch_owner(node, keys->key[i]);
     }
 }
 
