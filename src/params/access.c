@@ -42,7 +42,10 @@ static gwi_pending *new_pending(gwi_node *node, unsigned char *values, size_t va
     }
     gwi_pending *pending = node->free_pendings;
     node->free_pendings = pending->next;
-    *pending = (gwi_pending){.id = pending->id, .values = values, .values_bytes = values_bytes};
+    *pending = (gwi_pending){.id = pending->id,
+                             .number = ++node->n_operations,
+                             .values = values,
+                             .values_bytes = values_bytes};
     return pending;
 }
 
@@ -143,13 +146,27 @@ static int do_here(gwi_node *node, gwi_access access, int64_t key, void *values)
     return 0;
 }
 
+/* Whether the operation may have asked for the key before; from now on it has.  If others that began
+ * later have asked in between that is not known any more, and the answer is yes: a question that is
+ * taken for a second one only goes a longer way. */
+static int was_asked_for(gwi_node *node, const gwi_pending *pending, int64_t key)
+{
+    uint32_t *last = &node->asked_by[(uint64_t)key * GWI_HASH_STEP >> (64 - GWI_ASKED_BITS)];
+    int was = (int32_t)(*last - pending->number) >= 0;
+
+    *last = was ? *last : pending->number;
+    return was && !GWI_MUTANT(31);
+}
+
 static void ask(gwi_node *node, gwi_access access, int64_t key, unsigned char *values,
                 const gwi_pending *pending)
 {
+    int follows = was_asked_for(node, pending, key);
     gwi_note note = {.kind = GWI_NOTE_ASK,
-                     .flags = access == GWI_PULL   ? GWI_NOTE_READS
-                              : access == GWI_PUSH ? GWI_NOTE_ADDS
-                                                   : GWI_NOTE_ASSIGNS,
+                     .flags = (uint8_t)((follows ? GWI_NOTE_FOLLOWS : 0) |
+                                        (access == GWI_PULL   ? GWI_NOTE_READS
+                                         : access == GWI_PUSH ? GWI_NOTE_ADDS
+                                                              : GWI_NOTE_ASSIGNS)),
                      .node = node->id,
                      .key = key,
                      .number = (uint64_t)pending->id << GWI_OFFSET_BITS |

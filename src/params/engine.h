@@ -31,12 +31,15 @@ extern int gwi_mutant;
 /* The number that an ASK and its ANSWER bear: which operation, and where in its values. */
 #define GWI_OFFSET_BITS 40
 
+#define GWI_ASKED_BITS 14 /* so of 1,024 keys 3 % are taken for ones that were asked for before */
+
 /* An operation that is not done at once, and how many of its keys are left. */
 typedef struct gwi_pending {
     struct gwi_pending *next; /* of the same worker; or of those that are free */
     int64_t seq;
     size_t left;
     uint32_t id;           /* in node->pendings: answers bear it */
+    uint32_t number;       /* of all such */
     unsigned char *values; /* lent; NULL: what comes is not wanted any more */
     size_t values_bytes;
     _Atomic uint32_t *done; /* set to 1 when none are left; NULL: somebody asks */
@@ -201,6 +204,9 @@ struct gwi_node {
     gwi_pending **pendings; /* [n_pendings], by id; each is used again */
     uint32_t n_pendings;
     gwi_pending *free_pendings;
+    uint32_t n_operations;
+    /* by hash of a key, the last operation that asked for one */
+    uint32_t asked_by[1 << GWI_ASKED_BITS];
     gwi_place_of_key *directory; /* by place, of those at home here */
     gwi_place_seen *cache;       /* of keys that are not at home */
     size_t cache_n;              /* a power of two */

@@ -43,12 +43,20 @@ static void pass_on(gwi_node *node, int to, gwi_note *note, const void *payload)
 
 static void serve(gwi_node *node, gwi_note *note, const unsigned char *payload);
 
+/* The question that it follows may have come here before the key did, and be on its way over the
+ * home; so it must go there, too.  In that order both go from here to the home and from the home to the owner. */
+GWI_INLINE int takes_the_long_way(const gwi_node *node, const gwi_note *note)
+{
+    return note->flags & GWI_NOTE_FOLLOWS && !(note->flags & GWI_NOTE_BY_HOME) &&
+           gwi_home(node, note->key) != node->id;
+}
+
 /* Serve a note for the owner, or pass it on. */
 void gwi_route(gwi_node *node, gwi_note *note, const unsigned char *payload)
 {
     int home = gwi_home(node, note->key);
 
-    if (gwi_local_state(&node->local, note->key) == GWI_OWNED) {
+    if (gwi_local_state(&node->local, note->key) == GWI_OWNED && !takes_the_long_way(node, note)) {
         serve(node, note, payload);
     } else if (home == node->id) {
         int owner = gwi_directory(node, note->key)->owner;
@@ -418,10 +426,11 @@ GWI_INLINE int goes_on(const gwi_run *run, const gwi_note *note, unsigned does)
  * is ours, and watched, only we change. */
 int gwi_run_add(gwi_node *node, gwi_run *run, const gwi_note *note, const unsigned char *payload)
 {
-    unsigned does = note->flags & (unsigned)~GWI_NOTE_BY_HOME;
+    unsigned does = note->flags & (unsigned)~(GWI_NOTE_BY_HOME | GWI_NOTE_FOLLOWS);
 
     assert(note->kind == GWI_NOTE_ASK);
-    if ((does != GWI_NOTE_ADDS && does != GWI_NOTE_READS) || note->hops > 0 || run->n == GWI_RUN)
+    if ((does != GWI_NOTE_ADDS && does != GWI_NOTE_READS) || note->hops > 0 || run->n == GWI_RUN ||
+        takes_the_long_way(node, note))
         return 0;
     uint64_t word = gwi_word_look(&node->local.store.words[note->key]);
     if (gwi_word_state(word) != GWI_OWNED ||

@@ -8,7 +8,11 @@
 /* A frame leaves at once if it is so long, and lies in one piece in the rings of shm; or has so
  * many notes, so that the other side is busy while we go on. */
 #define FRAME_FULL 24576
+#ifdef GWI_MUTANTS
+#define NOTES_FULL 2 /* for simulations, which say little */
+#else
 #define NOTES_FULL 128
+#endif
 
 /* The longest that is used again: making one takes the system a while. */
 #define FRAME_KEPT ((size_t)16 << 20)

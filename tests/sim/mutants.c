@@ -42,6 +42,7 @@ static const char *const mutants[] = {
     "of vectors that are read together the last is left out",
     "pushes are done together also where replicas must hear of them",
     "when the patience of a replica ends is forgotten",
+    "a second question about a key takes another way than the first",
 };
 
 static int run(const char *program, int mutant, const char *seeds)
