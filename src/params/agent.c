@@ -68,8 +68,11 @@ struct gwi_agent {
     int64_t woken_ns;
     int beside, in_a_row;
     int64_t looked_around_ns;
-    int dozes; /* or will, if there is nothing to do when it has looked once more */
+    int looks_now; /* it has dozed */
     int polls; /* not all messages ring; set at its beginning */
+    /* by its thread, read by anyone: it dozes, or will, if there is nothing to do when it has looked
+     * once more */
+    _Atomic int dozes;
     /* by who stops it */
     _Atomic int stop;
 };
@@ -208,8 +211,8 @@ static int wait_for_latch(void *ctx, int64_t key)
     return 0;
 }
 
-/* Vectors have come for which there is no memory yet.  It goes up to the end of a huge page, where
- * the next piece begins then. */
+/* Vectors have come for which there is no memory yet.  It goes up to the end of a huge page, so that
+ * all of it can be in such. */
 static int need_memory(void *ctx, void *at, size_t n_bytes)
 {
     const gwi_agent *agent = ctx;
@@ -394,38 +397,63 @@ static void begin_waiting(gwi_agent *agent, gwi_waiter *waiter)
     waiter->attendance = &agent->attendance;
 }
 
+static gwi_slot *slot_of(const gwi_agent *agent)
+{
+    return &agent->params->slots[agent->channel];
+}
+
+static int is_dozing(const gwi_agent *agent)
+{
+    return atomic_load_explicit(&agent->dozes, memory_order_seq_cst);
+}
+
 static void set_dozes(gwi_agent *agent, int dozes)
 {
-    if (!dozes && !agent->dozes)
+    if (!dozes && !is_dozing(agent))
         return;
-    agent->dozes = dozes;
     /* Before the last look; pairs with gwi_slot_dozes(). */
-    atomic_store_explicit(&agent->params->slots[agent->channel].dozes, (uint32_t)dozes,
-                          memory_order_seq_cst);
+    atomic_store_explicit(&agent->dozes, dozes, memory_order_seq_cst);
+    atomic_store_explicit(&slot_of(agent)->dozes, (uint32_t)dozes, memory_order_seq_cst);
+}
+
+static int may_doze(const gwi_agent *agent)
+{
+    return atomic_load_explicit(&agent->watches, memory_order_relaxed) > 0 &&
+           gwi_now_ns() >= atomic_load_explicit(&agent->dozes_from_ns, memory_order_relaxed);
 }
 
 /* It has looked and there was nothing to do.  If that was so for long enough it says that it dozes,
- * and looks once more, which may show that it must not.  Where messages ring no bell it has to look
- * every now and then anyway. */
+ * and looks once more, which may show that it must not; and somebody may have meant to wake it
+ * meanwhile.  Where messages ring no bell it has to look every now and then anyway. */
 static void consider_dozing(gwi_agent *agent, gwi_waiter *waiter)
 {
-    int may = !agent->polls && atomic_load_explicit(&agent->watches, memory_order_relaxed) > 0 &&
-              gwi_now_ns() >= atomic_load_explicit(&agent->dozes_from_ns, memory_order_relaxed);
+    int dozes = is_dozing(agent);
+    int may = !agent->polls && may_doze(agent) && (!dozes || gwi_slot_dozes(slot_of(agent)));
 
-    if (may && !agent->dozes) {
+    if (may && !dozes) {
         gwi_waiter_fini(waiter);
         begin_waiting(agent, waiter);
         waiter->at_once = 1;
     }
-    if (may != agent->dozes)
+    if (may != dozes)
         set_dozes(agent, may);
+}
+
+/* It was woken.  If for a change or a clock, more of them will follow, so it does not doze again at
+ * once. */
+static void end_doze(gwi_agent *agent)
+{
+    if (!gwi_slot_dozes(slot_of(agent)))
+        atomic_store_explicit(&agent->busy_ns, gwi_now_ns(), memory_order_relaxed);
+    set_dozes(agent, 0);
+    agent->looks_now = 1;
 }
 
 /* Changes and clocks ring no bell, so look again while there may be any. */
 static void sleep_a_while(gwi_agent *agent, gwi_waiter *waiter)
 {
     consider_dozing(agent, waiter);
-    int64_t watches = agent->dozes
+    int64_t watches = is_dozing(agent)
                           ? 0
                           : atomic_load_explicit(&agent->watches, memory_order_relaxed);
     int asleep = waiter->armed;
@@ -442,12 +470,25 @@ static void sleep_a_while(gwi_agent *agent, gwi_waiter *waiter)
     }
     waiter->longest_ns = watches;
     int around = gwi_waiter_pause(waiter);
-    if (!waiter->armed)
-        set_dozes(agent, 0);
+    if (!waiter->armed && is_dozing(agent))
+        end_doze(agent);
     if (asleep && !waiter->armed)
         note_waking(agent, waiter->beside);
     else if (around)
         look_around(agent);
+}
+
+/* A turn of its own thread; the last one before it dozes, and the first one after, act on whatever
+ * there is.  How long it dozes says nothing of how soon it looks else, so it is not learned. */
+static int look(gwi_agent *agent)
+{
+    if (is_dozing(agent) || agent->looks_now)
+        gwi_node_look_now(agent->node);
+    agent->looks_now = 0;
+    int busy = take_turn(agent);
+    if (is_dozing(agent))
+        gwi_node_learn_anew(agent->node);
+    return busy;
 }
 
 static void *run(void *arg)
@@ -464,9 +505,7 @@ static void *run(void *arg)
          * have looked: somebody else may have looked before it was announced. */
         int ours = waiter.armed ? pthread_mutex_lock(&agent->lock) == 0
                                 : pthread_mutex_trylock(&agent->lock) == 0;
-        if (ours && agent->dozes)
-            gwi_node_look_now(agent->node);
-        busy = ours ? take_turn(agent) : 0;
+        busy = ours ? look(agent) : 0;
         int long_turn = busy > 0 && agent->took_ns >= LONG_TURN_NS;
         if (ours)
             pthread_mutex_unlock(&agent->lock);
@@ -497,13 +536,18 @@ static int help(gwi_agent *agent)
 }
 
 /* From now on the agent is woken again.  What came before, somebody must see who looks after
- * that: us, whoever else is at it now. */
+ * that: us, whoever else is at it now.  If the agent dozes, and we have left something for later, or
+ * somebody meant to wake it while we attended, we wake it. */
 static void stop_attending(gwi_agent *agent)
 {
+    gwi_fabric *f = agent->params->world->fabric;
+
     gwi_attend_end(&agent->attendance);
     pthread_mutex_lock(&agent->lock);
     take_turn(agent);
     pthread_mutex_unlock(&agent->lock);
+    if (is_dozing(agent) && (!may_doze(agent) || !gwi_slot_dozes(slot_of(agent))))
+        f->ops->nudge(f, f->place.rank, agent->params->lane);
 }
 
 /* Until it is over; while there is something to do, or may be soon. */
@@ -617,7 +661,7 @@ int gwi_agent_note(gwi_agent *agent, int seat, gwi_order *order)
     note_doze(agent);
     pthread_mutex_unlock(&agent->lock);
     /* Does it sleep for longer than it may from now on? */
-    if (gwi_slot_rouse(&agent->params->slots[agent->channel]) || before == 0 || now < before)
+    if (gwi_slot_rouse(slot_of(agent)) || before == 0 || now < before)
         f->ops->nudge(f, f->place.rank, agent->params->lane);
     int err = gwi_agent_check(agent->params);
     return err < 0 ? err : 1;

@@ -71,6 +71,23 @@ static void an_agent_does_not_wait_for_the_latch_of_a_dead_process(void **state)
     assert_int_equal(all.statuses[2], 0);
 }
 
+/* Each wants key 1, which is at home on node 1, up to clock `end`; rank 0 gets a copy. */
+static void get_copy(gw_worker *worker, int rank, int64_t end)
+{
+    int64_t key = 1;
+    uint8_t local = 0;
+
+    for (int r = 1; r >= 0; r--) {
+        if (rank == r)
+            REQUIRE(gw_worker_intent(worker, (gw_keys){&key, 1}, 0, end) == 0);
+        while (rank == r && !local) {
+            gwi_nap_ns(GWI_MS);
+            REQUIRE(gw_worker_is_local(worker, (gw_keys){&key, 1}, &local) == 0);
+        }
+        REQUIRE(gw_worker_barrier(worker) == 0);
+    }
+}
+
 /* Let the other node's agent serve pulls for a while. */
 static void keep_busy(gw_worker *worker, int64_t key, float *values)
 {
@@ -97,22 +114,13 @@ static void push_to_a_copy_after_long_service(const struct processes *all, int r
     gw_params *params = open_in_nodes(all, rank, 1, &world);
     gw_worker *worker;
     int64_t key = 1;
-    uint8_t local = 0;
 
     REQUIRE(gw_params_worker(params, &worker) == 0);
     if (rank == 1)
         keep_busy(worker, 0, values);
     else
         gwi_nap_ns(2 * GWI_SECOND);
-    for (int r = 1; r >= 0; r--) {
-        if (rank == r)
-            REQUIRE(gw_worker_intent(worker, (gw_keys){&key, 1}, 0, INT64_C(1) << 40) == 0);
-        while (rank == r && !local) {
-            gwi_nap_ns(GWI_MS);
-            REQUIRE(gw_worker_is_local(worker, (gw_keys){&key, 1}, &local) == 0);
-        }
-        REQUIRE(gw_worker_barrier(worker) == 0);
-    }
+    get_copy(worker, rank, INT64_C(1) << 40);
     for (int i = 1; i <= 2; i++) {
         values[0] = 1;
         if (rank == 0)
@@ -183,18 +191,10 @@ static void wake_who_dozes(const struct processes *all, int rank)
     gw_params *params = open_in_nodes(all, rank, 1, &world);
     gw_worker *worker;
     int64_t key = 1;
-    uint8_t local = 0;
+    uint8_t local = 1;
 
     REQUIRE(gw_params_worker(params, &worker) == 0);
-    for (int r = 1; r >= 0; r--) {
-        if (rank == r)
-            REQUIRE(gw_worker_intent(worker, (gw_keys){&key, 1}, 0, 1) == 0);
-        while (rank == r && !local) {
-            gwi_nap_ns(GWI_MS);
-            REQUIRE(gw_worker_is_local(worker, (gw_keys){&key, 1}, &local) == 0);
-        }
-        REQUIRE(gw_worker_barrier(worker) == 0);
-    }
+    get_copy(worker, rank, 1);
     wait_for_doze(params);
     long before = count_sleeps();
     gwi_nap_ns(GWI_SECOND);
@@ -220,6 +220,62 @@ static void wake_who_dozes(const struct processes *all, int rank)
     gw_world_close(world);
 }
 
+struct pusher {
+    gw_worker *worker;
+    int n_calls;
+};
+
+/* Right after a turn of who attends, when the next round is not due yet. */
+static int push_at_the_second_call(void *ctx)
+{
+    static float values[LENGTH];
+    struct pusher *p = ctx;
+    int64_t key = 1;
+
+    if (p->n_calls++ == 0)
+        return 0;
+    REQUIRE(gw_worker_push(p->worker, (gw_keys){&key, 1}, values, LENGTH, NULL) == 0);
+    return 1;
+}
+
+/* While somebody attends nobody can wake the agent, which then would sleep for up to 100 ms. */
+static void change_while_somebody_attends(const struct processes *all, int rank)
+{
+    gw_world *world;
+    gw_params *params = open_in_nodes(all, rank, 1, &world);
+    int64_t took_ns = 0;
+    gw_worker *worker;
+
+    REQUIRE(gw_params_worker(params, &worker) == 0);
+    get_copy(worker, rank, INT64_C(1) << 40);
+    for (int i = 0; i < 20 && rank == 0; i++) {
+        struct pusher p = {worker, 0};
+        wait_for_doze(params);
+        REQUIRE(gwi_agent_attend(params->agent, push_at_the_second_call, &p) == 1);
+        for (int64_t start = gwi_now_ns(); gwi_marks_any(&params->local.marks[0]);) {
+            REQUIRE(gwi_now_ns() - start < 10 * GWI_SECOND);
+            gwi_nap_ns(GWI_MS / 10);
+            took_ns += GWI_MS / 10;
+        }
+    }
+    REQUIRE(took_ns < 600 * GWI_MS);
+    REQUIRE(gw_worker_barrier(worker) == 0);
+    REQUIRE(gw_worker_close(worker) == 0);
+    REQUIRE(gw_params_close(params) == 0);
+    gw_world_close(world);
+}
+
+static void an_agent_that_dozes_hears_of_changes_while_somebody_attends(void **state)
+{
+    struct processes all;
+
+    (void)state;
+    start_processes(&all, 2, change_while_somebody_attends);
+    wait_for_processes(&all);
+    assert_int_equal(all.statuses[0], 0);
+    assert_int_equal(all.statuses[1], 0);
+}
+
 static void an_agent_with_nothing_to_do_dozes_until_a_change_or_a_clock(void **state)
 {
     struct processes all;
@@ -233,4 +289,5 @@ static void an_agent_with_nothing_to_do_dozes_until_a_change_or_a_clock(void **s
 
 GWI_TESTS(cmocka_unit_test(an_agent_does_not_wait_for_the_latch_of_a_dead_process),
           cmocka_unit_test(an_agent_with_nothing_to_do_dozes_until_a_change_or_a_clock),
+          cmocka_unit_test(an_agent_that_dozes_hears_of_changes_while_somebody_attends),
           cmocka_unit_test(an_agent_that_has_served_for_long_tells_changes_soon))

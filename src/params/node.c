@@ -638,10 +638,15 @@ int64_t gwi_node_dozes_after(const gwi_node *node)
     return has_intents_to_come(node) ? LONG_DOZE_NS : DOZE_NS;
 }
 
-/* How long it does nothing then says nothing of how soon it looks else. */
 void gwi_node_look_now(gwi_node *node)
 {
-    node->next_act_ns = node->next_round_ns = node->last_act_ns = 0;
+    node->next_act_ns = node->next_round_ns = 0;
+    gwi_node_learn_anew(node);
+}
+
+void gwi_node_learn_anew(gwi_node *node)
+{
+    node->last_act_ns = 0;
 }
 
 int gwi_node_is_local(const gwi_node *node, int64_t key)

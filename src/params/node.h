@@ -138,6 +138,9 @@ int64_t gwi_node_dozes_after(const gwi_node *node);
 /* Do in the next step whatever clocks and changes so far ask for. */
 void gwi_node_look_now(gwi_node *node);
 
+/* The time up to the next step says nothing of how often it acts on intents. */
+void gwi_node_learn_anew(gwi_node *node);
+
 /* Whether nothing is under way here: no operation, nothing to send, nothing to tell. */
 int gwi_node_is_idle(const gwi_node *node);
 
