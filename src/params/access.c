@@ -34,7 +34,7 @@ static int more_pendings(gwi_node *node)
     return 1;
 }
 
-static gwi_pending *new_pending(gwi_node *node, unsigned char *values, size_t values_bytes)
+static gwi_pending *new_pending(gwi_node *node, gwi_lent lent, size_t n_keys)
 {
     if (node->free_pendings == NULL && !more_pendings(node)) {
         gwi_fail_node(node, gwi_fail(GW_ENOMEM, "an operation"));
@@ -42,10 +42,11 @@ static gwi_pending *new_pending(gwi_node *node, unsigned char *values, size_t va
     }
     gwi_pending *pending = node->free_pendings;
     node->free_pendings = pending->next;
+    node->n_operations += 1 + (node->n_operations == UINT32_MAX); /* never 0 */
     *pending = (gwi_pending){.id = pending->id,
-                             .number = ++node->n_operations,
-                             .values = values,
-                             .values_bytes = values_bytes};
+                             .number = n_keys == 1 ? 0 : node->n_operations,
+                             .values = lent.values,
+                             .values_bytes = lent.n_bytes};
     return pending;
 }
 
@@ -146,12 +147,17 @@ static int do_here(gwi_node *node, gwi_access access, int64_t key, void *values)
     return 0;
 }
 
+static uint32_t *asked_by(gwi_node *node, int64_t key)
+{
+    return &node->asked_by[(uint64_t)key * GWI_HASH_STEP >> (64 - GWI_ASKED_BITS)];
+}
+
 /* Whether the operation may have asked for the key before; from now on it has.  If others that began
  * later have asked in between that is not known any more, and the answer is yes: a question that is
  * taken for a second one only goes a longer way. */
 static int was_asked_for(gwi_node *node, const gwi_pending *pending, int64_t key)
 {
-    uint32_t *last = &node->asked_by[(uint64_t)key * GWI_HASH_STEP >> (64 - GWI_ASKED_BITS)];
+    uint32_t *last = asked_by(node, key);
     int was = (int32_t)(*last - pending->number) >= 0;
 
     *last = was ? *last : pending->number;
@@ -161,7 +167,7 @@ static int was_asked_for(gwi_node *node, const gwi_pending *pending, int64_t key
 static void ask(gwi_node *node, gwi_access access, int64_t key, unsigned char *values,
                 const gwi_pending *pending)
 {
-    int follows = was_asked_for(node, pending, key);
+    int follows = pending->number > 0 && was_asked_for(node, pending, key);
     gwi_note note = {.kind = GWI_NOTE_ASK,
                      .flags = (uint8_t)((follows ? GWI_NOTE_FOLLOWS : 0) |
                                         (access == GWI_PULL   ? GWI_NOTE_READS
@@ -243,7 +249,7 @@ int gwi_node_access(gwi_node *node, int worker, gwi_access access, const int64_t
     for (size_t i = 0; i < n; i++)
         values_bytes += gwi_row_bytes(node, keys[i]);
     collect_done(node, w);
-    gwi_pending *pending = new_pending(node, values, values_bytes);
+    gwi_pending *pending = new_pending(node, (gwi_lent){values, values_bytes}, n);
     for (size_t i = 0; i < n && node->err == 0; at += gwi_row_bytes(node, keys[i++])) {
         int done = do_here(node, access, keys[i], at);
         node->stats.accesses++;
@@ -256,9 +262,10 @@ int gwi_node_access(gwi_node *node, int worker, gwi_access access, const int64_t
 }
 
 /* A pending operation with one key too many, which keeps it from being done too early. */
-static gwi_pending *begin_order(gwi_node *node, gwi_lent lent, _Atomic uint32_t *done)
+static gwi_pending *begin_order(gwi_node *node, gwi_lent lent, size_t n_keys,
+                                _Atomic uint32_t *done)
 {
-    gwi_pending *pending = new_pending(node, lent.values, lent.n_bytes);
+    gwi_pending *pending = new_pending(node, lent, n_keys);
 
     if (pending != NULL) {
         pending->left = 1;
@@ -270,12 +277,13 @@ static gwi_pending *begin_order(gwi_node *node, gwi_lent lent, _Atomic uint32_t 
 int gwi_node_order(gwi_node *node, gwi_access access, const gwi_part *parts, size_t n,
                    gwi_lent lent, _Atomic uint32_t *done)
 {
-    gwi_pending *pending = begin_order(node, lent, done);
+    gwi_pending *pending = begin_order(node, lent, n, done);
 
     for (size_t i = 0; i < n && node->err == 0; i++) {
         if (i + AHEAD < n) {
             gwi_local_fetch_word(&node->local, parts[i + AHEAD].key);
             __builtin_prefetch(gwi_cache_place(node, parts[i + AHEAD].key), 0, 2);
+            __builtin_prefetch(asked_by(node, parts[i + AHEAD].key), 1, 2);
         }
         if (gwi_local_state(&node->local, parts[i].key) == GWI_ABSENT ||
             !do_here(node, access, parts[i].key, parts[i].values))
@@ -357,7 +365,7 @@ int gwi_node_localize(gwi_node *node, int worker, const int64_t *keys, size_t n,
     gwi_node_worker *w = &node->workers[worker];
 
     collect_done(node, w);
-    gwi_pending *pending = new_pending(node, NULL, 0);
+    gwi_pending *pending = new_pending(node, (gwi_lent){NULL, 0}, n);
     bring_here(node, pending, keys, n);
     *ret_seq = number_of(node, w, pending);
     return node->err;
@@ -365,7 +373,7 @@ int gwi_node_localize(gwi_node *node, int worker, const int64_t *keys, size_t n,
 
 int gwi_node_order_localize(gwi_node *node, const int64_t *keys, size_t n, _Atomic uint32_t *done)
 {
-    gwi_pending *pending = begin_order(node, (gwi_lent){NULL, 0}, done);
+    gwi_pending *pending = begin_order(node, (gwi_lent){NULL, 0}, n, done);
 
     bring_here(node, pending, keys, n);
     if (node->err == 0)

@@ -39,7 +39,7 @@ typedef struct gwi_pending {
     int64_t seq;
     size_t left;
     uint32_t id;           /* in node->pendings: answers bear it */
-    uint32_t number;       /* of all such */
+    uint32_t number;       /* of all such; 0: it has one key only */
     unsigned char *values; /* lent; NULL: what comes is not wanted any more */
     size_t values_bytes;
     _Atomic uint32_t *done; /* set to 1 when none are left; NULL: somebody asks */

@@ -494,16 +494,37 @@ static int post_some(const struct access *a, const gwi_part *parts, size_t n, in
     return post(worker, p, channel);
 }
 
+/* Whether a key occurs twice; 1 if that cannot be known. */
+static int has_repeats(const gwi_part *parts, size_t n)
+{
+    gwi_hash keys = {0};
+    int found = gwi_hash_reserve(&keys, n) < 0;
+
+    for (size_t i = 0; i < n && !found; i++)
+        found = gwi_hash_get(&keys, (uint64_t)parts[i].key, NULL) ||
+                gwi_hash_put(&keys, (uint64_t)parts[i].key, 0) < 0;
+    gwi_hash_fini(&keys);
+    return found;
+}
+
+/* To an agent several orders are several operations, which may overtake each other: if a key occurs
+ * twice, each waits for the one before. */
 static int post_channel(const struct access *a, gwi_part *parts, size_t n, int channel)
 {
     const gw_params *params = a->worker->params;
     size_t some = 0;
-    int err = 0;
+    int err = 0, one_by_one = 0;
 
     if (n > 0 && agent_rank(params, channel) == params->world->fabric->place.rank)
         return begin_at_once(a, parts, n);
-    for (size_t i = 0; i < n && err == 0; i += some)
-        err = post_some(a, parts + i, n - i, channel, &some);
+    for (size_t i = 0; i < n && err == 0; i += some) {
+        if (one_by_one)
+            err = gwi_remote_wait(a->worker, a->seq);
+        if (err == 0)
+            err = post_some(a, parts + i, n - i, channel, &some);
+        if (i == 0 && some < n)
+            one_by_one = has_repeats(parts, n);
+    }
     free(parts);
     return err;
 }
