@@ -60,11 +60,12 @@ static size_t put_together(gwi_pages *pages, unsigned char *done)
             left++;
             continue;
         }
-        int err = gwi_pages_join(at);
-        if (err == -EINVAL)
+        if (madvise(at, GWI_HUGE_PAGE, MADV_COLLAPSE) == 0) {
+            done[i] = 1;
+            atomic_fetch_add_explicit(&pages->done, GWI_HUGE_PAGE, memory_order_relaxed);
+        } else if (errno == EINVAL) {
             return 0;
-        done[i] = err == 0;
-        atomic_fetch_add_explicit(&pages->done, err == 0 ? GWI_HUGE_PAGE : 0, memory_order_relaxed);
+        }
     }
     return left;
 }
