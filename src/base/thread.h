@@ -16,9 +16,9 @@ typedef struct gwi_thread {
 int gwi_thread_start(const char *name, void *(*run)(void *), void *arg, gwi_thread *ret_thread);
 void gwi_thread_join(gwi_thread thread);
 
-/* Let the calling thread in quickly when it is woken: among those who want a processor, who asks for
- * a short slice goes first (since Linux 6.12; older kernels ignore it).  Its share of the processor
- * stays the same.  Does nothing in a thread that serves. */
+/* Let the calling thread in quickly when it is woken: among those who want a processor, who asks
+ * for a short slice goes first (since Linux 6.12; older kernels ignore it).  Its share of the
+ * processor stays the same.  Does nothing in a thread that serves. */
 void gwi_thread_be_quick(int quick);
 
 /* For a thread that serves others and sleeps in between: it is quick for good, and its short sleeps

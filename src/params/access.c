@@ -152,9 +152,9 @@ static uint32_t *asked_by(gwi_node *node, int64_t key)
     return &node->asked_by[(uint64_t)key * GWI_HASH_STEP >> (64 - GWI_ASKED_BITS)];
 }
 
-/* Whether the operation may have asked for the key before; from now on it has.  If others that began
- * later have asked in between that is not known any more, and the answer is yes: a question that is
- * taken for a second one only goes a longer way. */
+/* Whether the operation may have asked for the key before; from now on it has.  If others that
+ * began later have asked in between that is not known any more, and the answer is yes: a question
+ * that is taken for a second one only goes a longer way. */
 static int was_asked_for(gwi_node *node, const gwi_pending *pending, int64_t key)
 {
     uint32_t *last = asked_by(node, key);

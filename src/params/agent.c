@@ -56,9 +56,10 @@ struct gwi_agent {
     int64_t worked_ns;           /* how long it was busy since the last round; */
     int64_t took_ns;             /* and in the last turn */
     gwi_turns *turns;            /* for a trace; NULL: there is none */
-    /* by who has the lock, read by its thread: as the node says, how often to look, when the
-     * next round is, and from when on it may doze; and when there was something to do last */
+    /* by who has the lock, read by anyone: as the node says, how often to look, when the next round
+     * is, and from when on it may doze */
     _Atomic int64_t watches, next_round_ns, dozes_from_ns;
+    /* by who has the lock, and by its thread when it is woken: when there was anything to do */
     _Atomic int64_t busy_ns;
     /* by who has the lock, read by anyone */
     _Atomic int err;
@@ -69,9 +70,9 @@ struct gwi_agent {
     int beside, in_a_row;
     int64_t looked_around_ns;
     int looks_now; /* it has dozed */
-    int polls; /* not all messages ring; set at its beginning */
-    /* by its thread, read by anyone: it dozes, or will, if there is nothing to do when it has looked
-     * once more */
+    int polls;     /* not all messages ring; set at its beginning */
+    /* by its thread, read by anyone: it dozes, or will, if there is nothing to do when it has
+     * looked once more */
     _Atomic int dozes;
     /* by who stops it */
     _Atomic int stop;
@@ -211,8 +212,8 @@ static int wait_for_latch(void *ctx, int64_t key)
     return 0;
 }
 
-/* Vectors have come for which there is no memory yet.  It goes up to the end of a huge page, so that
- * all of it can be in such. */
+/* Vectors have come for which there is no memory yet.  It goes up to the end of a huge page, so
+ * that all of it can be in such. */
 static int need_memory(void *ctx, void *at, size_t n_bytes)
 {
     const gwi_agent *agent = ctx;
@@ -536,8 +537,8 @@ static int help(gwi_agent *agent)
 }
 
 /* From now on the agent is woken again.  What came before, somebody must see who looks after
- * that: us, whoever else is at it now.  If the agent dozes, and we have left something for later, or
- * somebody meant to wake it while we attended, we wake it. */
+ * that: us, whoever else is at it now.  If the agent dozes, and we have left something for later,
+ * or somebody meant to wake it while we attended, we wake it. */
 static void stop_attending(gwi_agent *agent)
 {
     gwi_fabric *f = agent->params->world->fabric;

@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define PATIENCE 10           /* rounds, if clocks do not advance */
-#define WATCH_NS (5 * GWI_MS) /* between looks at what rings no bell, at most */
-#define LEAST_WATCH 4         /* rounds; what takes longer is learned, and acted on earlier */
-#define DOZE_NS (5 * GWI_MS)  /* to be woken then takes a worker 10 us at most */
-#define LONG_DOZE_NS (200 * GWI_MS) /* when intents for a clock to come need not be acted on yet */
-#define BURST 8               /* keys for which something is fetched together, as in post.c */
-#define KEPT_ITEMS 16384      /* to be used again, and of vectors so many bytes */
+#define PATIENCE 10                 /* rounds, if clocks do not advance */
+#define WATCH_NS (5 * GWI_MS)       /* between looks at what rings no bell, at most */
+#define LEAST_WATCH 4               /* rounds; what takes longer is learned, and acted on earlier */
+#define DOZE_NS (5 * GWI_MS)        /* to be woken then takes a worker 10 us at most */
+#define LONG_DOZE_NS (200 * GWI_MS) /* while intents for a clock to come are there */
+#define BURST 8                     /* keys for which something is fetched together, as in post.c */
+#define KEPT_ITEMS 16384            /* to be used again, and of vectors so many bytes */
 #define KEPT_ROWS_BYTES ((size_t)8 << 20)
 #define KEPT_AHEAD 4 /* of those kept, to be fetched before they are needed */
 

@@ -131,7 +131,8 @@ int64_t gwi_node_watches(const gwi_node *node);
 int64_t gwi_node_next_ns(const gwi_node *node);
 
 /* After how long a time without anything to do there is no need to look either, if from then on
- * changes and clocks are told of, too; INT64_MAX: there is, for time alone gives it something to do.
+ * changes and clocks are told of, too; INT64_MAX: there is, for time alone gives it something to
+ * do.
  */
 int64_t gwi_node_dozes_after(const gwi_node *node);
 

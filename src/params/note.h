@@ -58,7 +58,7 @@ enum {
     GWI_NOTE_DROPS = 16,      /* TELL: the replica ends */
     GWI_NOTE_QUIET = 32,      /* TELL: no DROPPED is wanted */
     GWI_NOTE_WAS_HOLDER = 64, /* TRANSFER: you had a replica, with `term` and `seq` */
-    GWI_NOTE_FOLLOWS = 128,   /* ASK: perhaps one of the same operation on the same key is under way */
+    GWI_NOTE_FOLLOWS = 128,   /* ASK: one of the operation about this key may be under way */
 };
 
 typedef struct gwi_note {

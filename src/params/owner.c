@@ -44,7 +44,8 @@ static void pass_on(gwi_node *node, int to, gwi_note *note, const void *payload)
 static void serve(gwi_node *node, gwi_note *note, const unsigned char *payload);
 
 /* The question that it follows may have come here before the key did, and be on its way over the
- * home; so it must go there, too.  In that order both go from here to the home and from the home to the owner. */
+ * home; so it must go there, too.  In that order both go to the home, and from there to the owner.
+ */
 GWI_INLINE int takes_the_long_way(const gwi_node *node, const gwi_note *note)
 {
     return note->flags & GWI_NOTE_FOLLOWS && !(note->flags & GWI_NOTE_BY_HOME) &&

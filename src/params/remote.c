@@ -522,7 +522,7 @@ static int post_channel(const struct access *a, gwi_part *parts, size_t n, int c
             err = gwi_remote_wait(a->worker, a->seq);
         if (err == 0)
             err = post_some(a, parts + i, n - i, channel, &some);
-        if (i == 0 && some < n)
+        if (err == 0 && i == 0 && some < n)
             one_by_one = has_repeats(parts, n);
     }
     free(parts);

@@ -61,8 +61,8 @@ void gwi_tray_give_back_oldest(gwi_tray *tray);
  * picks up.
  *
  * An agent looks at its node's clocks and changes every now and then.  When there were none for a
- * while it dozes: then who advances a clock or marks a key, and afterwards sees that it dozes, wakes
- * it.  If the agent's process dies there, somebody wakes nobody, once.  */
+ * while it dozes: then who advances a clock or marks a key, and afterwards sees that it dozes,
+ * wakes it.  If the agent's process dies there, somebody wakes nobody, once.  */
 #define GWI_SLOT_PLACES 1024
 
 typedef struct gwi_slot {
@@ -77,6 +77,9 @@ typedef struct gwi_slot {
         uint64_t at; /* of the order, in bytes from the segment's beginning */
     } place[GWI_SLOT_PLACES];
 } gwi_slot;
+
+_Static_assert(offsetof(gwi_slot, dozes) == GWI_LINE && offsetof(gwi_slot, picked) == 2 * GWI_LINE,
+               "slots are shared between processes");
 
 /* Returns 0 if there is no room now. */
 int gwi_slot_drop(gwi_slot *slot, uint32_t seat, uint64_t at);

@@ -32,7 +32,7 @@ uint64_t gwi_arena_reserve(gwi_arena_shared *arena, uint64_t n_bytes);
 /* Give memory to a range; GW_ENOMEM: the machine or the container has not enough. */
 int gwi_arena_allocate(int fd, uint64_t offset, uint64_t n_bytes);
 
-/* The same for a range that is mapped at `base`: in huge pages, where they fit and there are any. */
+/* The same for a range that is mapped at `base`: in huge pages, where there are any. */
 int gwi_arena_allocate_mapped(int fd, uint64_t offset, void *base, size_t n_bytes);
 
 void gwi_arena_release(int fd, uint64_t offset, uint64_t n_bytes); /* take it back */

@@ -87,7 +87,7 @@ static void mapped_memory_comes_in_huge_pages_where_they_fit(void **state)
     size_t expected = has_huge_pages(fd) ? 2 * GWI_HUGE_PAGE : 0;
     uint64_t before = resident(fd);
     assert_int_equal(gwi_arena_map(fd, at, 4 * GWI_HUGE_PAGE, (void **)&base), 0);
-    base[8192] = base[3 * GWI_HUGE_PAGE] = 7; /* of one page that is to be a huge one, and of none */
+    base[8192] = base[3 * GWI_HUGE_PAGE] = 7; /* before a huge page, and behind the last */
     assert_int_equal(gwi_arena_allocate_mapped(fd, from, base + 8192, n), 0);
     assert_true(resident(fd) - before >= n);
     assert_int_equal(in_huge_pages(), expected);
