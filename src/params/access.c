@@ -164,21 +164,71 @@ static int was_asked_for(gwi_node *node, const gwi_pending *pending, int64_t key
     return was && !GWI_MUTANT(31);
 }
 
-static void ask(gwi_node *node, gwi_access access, int64_t key, unsigned char *values,
-                const gwi_pending *pending)
-{
-    int follows = pending->number > 0 && was_asked_for(node, pending, key);
-    gwi_note note = {.kind = GWI_NOTE_ASK,
-                     .flags = (uint8_t)((follows ? GWI_NOTE_FOLLOWS : 0) |
-                                        (access == GWI_PULL   ? GWI_NOTE_READS
-                                         : access == GWI_PUSH ? GWI_NOTE_ADDS
-                                                              : GWI_NOTE_ASSIGNS)),
-                     .node = node->id,
-                     .key = key,
-                     .number = (uint64_t)pending->id << GWI_OFFSET_BITS |
-                               (uint64_t)(values - pending->values)};
+/* Questions of an operation that go into one note: to one node, about vectors that lie behind each
+ * other where they are or go. */
+struct questions {
+    gwi_access access;
+    const gwi_pending *pending;
+    int to;
+    uint8_t flags;     /* of a note that the home sends */
+    size_t n, n_bytes; /* keys, and of their vectors */
+    const unsigned char *values;
+    int64_t keys[GWI_ASK_KEYS]; /* as they are sent; not set beyond n */
+};
 
-    gwi_request(node, &note, values, access == GWI_PULL ? 0 : gwi_row_bytes(node, key));
+static void begin_questions(struct questions *q, gwi_access access, const gwi_pending *pending)
+{
+    q->access = access;
+    q->pending = pending;
+    q->n = q->n_bytes = 0;
+}
+
+static void send_questions(gwi_node *node, struct questions *q)
+{
+    if (q->n == 0)
+        return;
+    size_t more = (q->n - 1) * sizeof(int64_t), n_bytes = q->access == GWI_PULL ? 0 : q->n_bytes;
+    gwi_note note = {.kind = GWI_NOTE_ASK,
+                     .flags = (uint8_t)(q->flags | (q->access == GWI_PULL   ? GWI_NOTE_READS
+                                                    : q->access == GWI_PUSH ? GWI_NOTE_ADDS
+                                                                            : GWI_NOTE_ASSIGNS) |
+                                        (q->keys[0] < 0 ? GWI_NOTE_FOLLOWS : 0)),
+                     .node = node->id,
+                     .key = q->keys[0] & ~GWI_KEY_FOLLOWS,
+                     .number = (uint64_t)q->pending->id << GWI_OFFSET_BITS |
+                               (uint64_t)(q->values - q->pending->values),
+                     .n = (uint32_t)q->n - 1};
+    unsigned char *room = gwi_send_room(node, q->to, &note, more + n_bytes);
+    if (room != NULL) {
+        memcpy(room, q->keys + 1, more);
+        memcpy(room + more, q->values, n_bytes);
+        gwi_post_hurry(node, q->to);
+    }
+    q->n = q->n_bytes = 0;
+}
+
+/* Whether a note has room for another question, and it belongs there. */
+static int goes_with(const struct questions *q, int to, uint8_t flags, const unsigned char *values)
+{
+    return to == q->to && flags == q->flags && values == q->values + q->n_bytes &&
+           q->n < GWI_ASK_KEYS && (q->access == GWI_PULL || q->n_bytes < GWI_ASK_BYTES);
+}
+
+static void ask(gwi_node *node, struct questions *q, int64_t key, const unsigned char *values)
+{
+    int follows = q->pending->number > 0 && was_asked_for(node, q->pending, key);
+    uint8_t flags = 0;
+    int to = gwi_way_to(node, key, &flags);
+
+    if (q->n > 0 && !goes_with(q, to, flags, values))
+        send_questions(node, q);
+    if (q->n == 0) {
+        q->to = to;
+        q->flags = flags;
+        q->values = values;
+    }
+    q->keys[q->n++] = follows ? key | GWI_KEY_FOLLOWS : key;
+    q->n_bytes += gwi_row_bytes(node, key);
 }
 
 static int stand_in_line(gwi_node *node, gwi_item *item, gwi_access access, void *values,
@@ -200,16 +250,16 @@ static int stand_in_line(gwi_node *node, gwi_item *item, gwi_access access, void
 
 /* Begin what cannot be done here.  Nothing may overtake the last word of a replica: so workers
  * see what they wrote there. */
-static void begin_one(gwi_node *node, gwi_access access, int64_t key, unsigned char *values,
-                      gwi_pending *pending)
+static void begin_one(gwi_node *node, struct questions *q, gwi_pending *pending, int64_t key,
+                      unsigned char *values)
 {
     gwi_item *item = node->n_last_words == 0 || GWI_MUTANT(1) ? NULL : gwi_item_find(node, key);
 
     pending->left++;
     if (item != NULL && item->last_word.values != NULL)
-        stand_in_line(node, item, access, values, pending);
+        stand_in_line(node, item, q->access, values, pending);
     else
-        ask(node, access, key, values, pending);
+        ask(node, q, key, values);
 }
 
 void gwi_line_move(gwi_node *node, gwi_item *item)
@@ -221,10 +271,13 @@ void gwi_line_move(gwi_node *node, gwi_item *item)
         item->first = op->next;
         if (item->first == NULL)
             item->last = NULL;
+        struct questions q;
+        begin_questions(&q, op->access, op->pending);
         if (op->pending->values == NULL || do_here(node, op->access, item->key, op->values))
             finish_one(node, op->pending);
         else
-            ask(node, op->access, item->key, op->values, op->pending);
+            ask(node, &q, item->key, op->values);
+        send_questions(node, &q);
         free(op);
     }
 }
@@ -250,13 +303,17 @@ int gwi_node_access(gwi_node *node, int worker, gwi_access access, const int64_t
         values_bytes += gwi_row_bytes(node, keys[i]);
     collect_done(node, w);
     gwi_pending *pending = new_pending(node, (gwi_lent){values, values_bytes}, n);
+    struct questions q;
+    begin_questions(&q, access, pending);
     for (size_t i = 0; i < n && node->err == 0; at += gwi_row_bytes(node, keys[i++])) {
         int done = do_here(node, access, keys[i], at);
         node->stats.accesses++;
         node->stats.local += (uint64_t)done;
         if (!done)
-            begin_one(node, access, keys[i], at, pending);
+            begin_one(node, &q, pending, keys[i], at);
     }
+    if (node->err == 0)
+        send_questions(node, &q);
     *ret_seq = number_of(node, w, pending);
     return node->err;
 }
@@ -278,7 +335,9 @@ int gwi_node_order(gwi_node *node, gwi_access access, const gwi_part *parts, siz
                    gwi_lent lent, _Atomic uint32_t *done)
 {
     gwi_pending *pending = begin_order(node, lent, n, done);
+    struct questions q;
 
+    begin_questions(&q, access, pending);
     for (size_t i = 0; i < n && node->err == 0; i++) {
         if (i + AHEAD < n) {
             gwi_local_fetch_word(&node->local, parts[i + AHEAD].key);
@@ -287,8 +346,10 @@ int gwi_node_order(gwi_node *node, gwi_access access, const gwi_part *parts, siz
         }
         if (gwi_local_state(&node->local, parts[i].key) == GWI_ABSENT ||
             !do_here(node, access, parts[i].key, parts[i].values))
-            begin_one(node, access, parts[i].key, parts[i].values, pending);
+            begin_one(node, &q, pending, parts[i].key, parts[i].values);
     }
+    if (node->err == 0)
+        send_questions(node, &q);
     if (node->err == 0)
         finish_one(node, pending);
     return node->err;

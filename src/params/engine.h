@@ -153,7 +153,7 @@ typedef struct gwi_link {
     int listed;            /* among those with something to send */
     struct gwi_link *next; /* there */
     gwi_frame collecting, sending;
-    int n_notes;      /* in `collecting` */
+    int n_notes;      /* in `collecting`; of questions, keys */
     int in_place;     /* `collecting` lies in the fabric's memory */
     gwi_outgoing out; /* of `sending` */
     int under_way;
@@ -297,6 +297,9 @@ void gwi_send(gwi_node *node, int to, gwi_note *note, const void *part, size_t p
 /* The same, with a payload that is yet to be written to where this says; NULL: the node has failed.
  */
 void *gwi_send_room(gwi_node *node, int to, gwi_note *note, size_t n_bytes);
+
+/* If much is collected for that node it leaves now, so that it is busy while we go on. */
+void gwi_post_hurry(gwi_node *node, int to);
 int gwi_post_step(gwi_node *node, gwi_fabric *fabric);
 int gwi_post_is_idle(const gwi_node *node);
 int gwi_post_is_full(const gwi_node *node, int peer); /* what is to be sent there has to wait */
@@ -317,28 +320,25 @@ void gwi_handle(gwi_node *node, int from, gwi_note *note, const unsigned char *p
 int gwi_fail_node(gwi_node *node, int err);
 
 /* owner.c */
-/* Requests of one operation that follow each other and are alike: pushes to vectors that nobody
- * else has a copy of, or pulls of vectors that go to one place.  They are done together, and one
- * ANSWER says so. */
+/* How many keys, and bytes of vectors, go into one ASK and into one ANSWER; the last key may lead
+ * beyond. */
 #ifdef GWI_MUTANTS
-#define GWI_RUN 3 /* for simulations, which ask for few, and short ones */
+#define GWI_ASK_KEYS 5 /* for simulations, which ask for few, and short ones */
+#define GWI_ASK_BYTES 32
+#define GWI_RUN_KEYS 3
 #define GWI_RUN_BYTES 24
 #else
-#define GWI_RUN 8
-#define GWI_RUN_BYTES 4096 /* of pulls, from which on no more are added */
+#define GWI_ASK_KEYS 128
+#define GWI_ASK_BYTES 16384
+#define GWI_RUN_KEYS 16
+#define GWI_RUN_BYTES 8192
 #endif
-typedef struct gwi_run {
-    gwi_note first;
-    int64_t keys[GWI_RUN];
-    const void *values[GWI_RUN]; /* of pushes; borrowed until it is served */
-    size_t n_bytes;              /* to be read */
-    int n;
-} gwi_run;
+void gwi_take_ask(gwi_node *node, const gwi_note *note, const unsigned char *payload);
 
-/* Add an ASK, if it belongs there; serve one that is not empty, which it is then. */
-int gwi_run_add(gwi_node *node, gwi_run *run, const gwi_note *note, const unsigned char *payload);
-void gwi_run_serve(gwi_node *node, gwi_run *run);
 void gwi_route(gwi_node *node, gwi_note *note, const unsigned char *payload);
+/* Where to send a note of ours about the key: to the owner, or where it may be known.  Adds to the
+ * note's flags if the home says so. */
+int gwi_way_to(const gwi_node *node, int64_t key, uint8_t *flags);
 void gwi_request(gwi_node *node, gwi_note *note, const void *payload, size_t n_bytes);
 void gwi_request_for(gwi_node *node, const gwi_item *replica, gwi_note *note, const void *payload,
                      size_t n_bytes);

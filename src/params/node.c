@@ -508,6 +508,8 @@ void gwi_handle(gwi_node *node, int from, gwi_note *note, const unsigned char *p
 {
     switch ((gwi_note_kind)note->kind) {
     case GWI_NOTE_ASK:
+        gwi_take_ask(node, note, payload);
+        break;
     case GWI_NOTE_WANT:
     case GWI_NOTE_TELL:
         gwi_route(node, note, payload);

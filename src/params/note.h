@@ -5,7 +5,7 @@
  * collected and leave together.
  *
  *   kind      from, to            says
- *   ASK       node -> owner       do this for a worker: change the vector, read it
+ *   ASK       node -> owner       do this for a worker: change the vector, or several, or read them
  *   ANSWER    owner -> node       it is done, or several are; the vectors, if they were to be read
  *   WANT      node -> owner       workers here will need the key: give it or copy it to me
  *   GRANT     owner -> node       a replica
@@ -61,6 +61,8 @@ enum {
     GWI_NOTE_FOLLOWS = 128,   /* ASK: one of the operation about this key may be under way */
 };
 
+#define GWI_KEY_FOLLOWS INT64_MIN /* the same of a key in the payload: its top bit */
+
 typedef struct gwi_note {
     uint8_t kind, flags;
     uint16_t hops; /* how often it was passed on */
@@ -71,8 +73,8 @@ typedef struct gwi_note {
     uint32_t term;    /* of a replica: chosen by the holder, no two alike */
     uint32_t seq;     /* TELL: which one; REFRESH: the last that arrived; TRANSFER, GIVE: tenure */
     uint32_t n_bytes; /* of the payload */
-    uint32_t n;       /* TRANSFER: the last TELL of the new owner that arrived; ANSWER: so many more
-                       * keys of the operation are done */
+    uint32_t n;       /* TRANSFER: the last TELL of the new owner that arrived; ASK: so many more
+                       * keys come first in the payload; ANSWER: so many more are done */
 } gwi_note;
 
 _Static_assert(sizeof(gwi_note) == 40, "notes travel between processes");

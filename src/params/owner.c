@@ -46,18 +46,19 @@ static void serve(gwi_node *node, gwi_note *note, const unsigned char *payload);
 /* The question that it follows may have come here before the key did, and be on its way over the
  * home; so it must go there, too.  In that order both go to the home, and from there to the owner.
  */
-GWI_INLINE int takes_the_long_way(const gwi_node *node, const gwi_note *note)
+GWI_INLINE int takes_the_long_way(const gwi_node *node, const gwi_note *note, int64_t key,
+                                  int follows)
 {
-    return note->flags & GWI_NOTE_FOLLOWS && !(note->flags & GWI_NOTE_BY_HOME) &&
-           gwi_home(node, note->key) != node->id;
+    return follows && !(note->flags & GWI_NOTE_BY_HOME) && gwi_home(node, key) != node->id;
 }
 
 /* Serve a note for the owner, or pass it on. */
 void gwi_route(gwi_node *node, gwi_note *note, const unsigned char *payload)
 {
-    int home = gwi_home(node, note->key);
+    int home = gwi_home(node, note->key), follows = note->flags & GWI_NOTE_FOLLOWS;
 
-    if (gwi_local_state(&node->local, note->key) == GWI_OWNED && !takes_the_long_way(node, note)) {
+    if (gwi_local_state(&node->local, note->key) == GWI_OWNED &&
+        !takes_the_long_way(node, note, note->key, follows)) {
         serve(node, note, payload);
     } else if (home == node->id) {
         int owner = gwi_directory(node, note->key)->owner;
@@ -78,19 +79,19 @@ void gwi_route(gwi_node *node, gwi_note *note, const unsigned char *payload)
     }
 }
 
-static void request_at_home(gwi_node *node, gwi_note *note, const void *payload, size_t n_bytes)
+int gwi_way_to(const gwi_node *node, int64_t key, uint8_t *flags)
 {
-    note->flags |= GWI_NOTE_BY_HOME;
-    gwi_send(node, gwi_directory(node, note->key)->owner, note, payload, n_bytes, NULL, 0);
+    if (gwi_home(node, key) != node->id)
+        return gwi_cache_look(node, key);
+    *flags |= GWI_NOTE_BY_HOME;
+    return gwi_directory(node, key)->owner;
 }
 
-/* Send a note of ours to the owner, or where it may be known. */
 void gwi_request(gwi_node *node, gwi_note *note, const void *payload, size_t n_bytes)
 {
-    if (gwi_home(node, note->key) == node->id)
-        request_at_home(node, note, payload, n_bytes);
-    else
-        gwi_send(node, gwi_cache_look(node, note->key), note, payload, n_bytes, NULL, 0);
+    int to = gwi_way_to(node, note->key, &note->flags);
+
+    gwi_send(node, to, note, payload, n_bytes, NULL, 0);
 }
 
 /* The same about a replica, which knows itself who the owner is. */
@@ -99,12 +100,11 @@ void gwi_request_for(gwi_node *node, const gwi_item *replica, gwi_note *note, co
 {
     int home = gwi_home(node, note->key), to = replica->owner;
 
-    if (GWI_MUTANT(1) && note->flags & GWI_NOTE_DROPS)
-        to = home; /* the long way, so that it is overtaken */
     if (home == node->id)
-        request_at_home(node, note, payload, n_bytes);
-    else
-        gwi_send(node, to, note, payload, n_bytes, NULL, 0);
+        to = gwi_way_to(node, note->key, &note->flags);
+    else if (GWI_MUTANT(1) && note->flags & GWI_NOTE_DROPS)
+        to = home; /* the long way, so that it is overtaken */
+    gwi_send(node, to, note, payload, n_bytes, NULL, 0);
 }
 
 /* holders */
@@ -413,65 +413,162 @@ static void serve_ask(gwi_node *node, const gwi_note *note, const unsigned char 
         gwi_local_read(&node->local, note->key, room);
 }
 
-/* Whether a request belongs to those in the run: it is of the same operation, and of pulls the
- * vector goes behind theirs. */
-GWI_INLINE int goes_on(const gwi_run *run, const gwi_note *note, unsigned does)
+/* A question about one key or several, while it is answered. */
+struct question {
+    const gwi_note *note;
+    size_t n;
+    int64_t keys[GWI_ASK_KEYS]; /* not set beyond n */
+    uint64_t follows[(GWI_ASK_KEYS + 63) / 64]; /* a bit each: it is the second about that key */
+    size_t n_looked;             /* of them, whose vectors are on their way from memory */
+    const unsigned char *values; /* of the keys that are left, to add or to assign */
+    const unsigned char *ahead;  /* of those not looked at */
+    uint64_t number;             /* of the first key that is left */
+};
+
+GWI_INLINE int follows(const struct question *q, size_t i)
 {
-    return note->node == run->first.node && run->first.flags & does &&
-           (does == GWI_NOTE_ADDS
-                ? (note->number ^ run->first.number) >> GWI_OFFSET_BITS == 0
-                : note->number == run->first.number + run->n_bytes && run->n_bytes < GWI_RUN_BYTES);
+    return q->follows[i / 64] >> i % 64 & 1;
 }
 
-/* Who asked us at once knows where the keys are, and need not be told key by key.  Whether a vector
- * is ours, and watched, only we change. */
-int gwi_run_add(gwi_node *node, gwi_run *run, const gwi_note *note, const unsigned char *payload)
+/* Up to so many. */
+GWI_INLINE void fetch_vectors(const gwi_node *node, struct question *q, size_t end)
 {
-    unsigned does = note->flags & (unsigned)~(GWI_NOTE_BY_HOME | GWI_NOTE_FOLLOWS);
+    int changes = change_in(q->note) != GWI_NO_CHANGE;
 
-    assert(note->kind == GWI_NOTE_ASK);
-    if ((does != GWI_NOTE_ADDS && does != GWI_NOTE_READS) || note->hops > 0 || run->n == GWI_RUN ||
-        takes_the_long_way(node, note))
-        return 0;
-    uint64_t word = gwi_word_look(&node->local.store.words[note->key]);
-    if (gwi_word_state(word) != GWI_OWNED ||
-        (does == GWI_NOTE_ADDS && word & GWI_WORD_WATCHED && !GWI_MUTANT(29)))
-        return 0;
-    if (run->n == 0) {
-        run->first = *note;
-        run->n_bytes = 0;
-    } else if (!goes_on(run, note, does)) {
-        return 0;
+    for (; q->n_looked < end && q->n_looked < q->n; q->n_looked++) {
+        int64_t key = q->keys[q->n_looked];
+        size_t row = changes ? gwi_row_bytes(node, key) : 0;
+        gwi_local_fetch_vector(&node->local, key, 0, GWI_LOCAL_FETCH);
+        for (size_t i = 0; i < row && i < GWI_LOCAL_FETCH; i += GWI_LINE)
+            __builtin_prefetch(q->ahead + i, 0, 2);
+        q->ahead += row;
     }
-    run->keys[run->n] = note->key;
-    run->values[run->n++] = payload;
-    run->n_bytes += does == GWI_NOTE_READS ? gwi_row_bytes(node, note->key) : 0;
-    return 1;
 }
 
-static void read_all(gwi_node *node, const gwi_run *run, unsigned char *to)
+/* Whether a key can be seen to together with others: a vector that is to be read; one that is to be
+ * added to, and of which nobody has a copy.  Who asked us at once knows where the keys are, and need
+ * not be told key by key.  Whether a vector is ours, and watched, only we change. */
+GWI_INLINE int is_plain(const gwi_node *node, const struct question *q, size_t i)
 {
-    for (int i = 0; i < run->n - GWI_MUTANT(28); to += gwi_row_bytes(node, run->keys[i++]))
-        gwi_local_read(&node->local, run->keys[i], to);
+    const gwi_note *note = q->note;
+    int64_t key = q->keys[i];
+    unsigned does = note->flags & (unsigned)~(GWI_NOTE_BY_HOME | GWI_NOTE_FOLLOWS);
+    uint64_t word = gwi_word_look(&node->local.store.words[key]);
+
+    return gwi_word_state(word) == GWI_OWNED && note->hops == 0 &&
+           (does == GWI_NOTE_READS ||
+            (does == GWI_NOTE_ADDS && (!(word & GWI_WORD_WATCHED) || GWI_MUTANT(29)))) &&
+           !takes_the_long_way(node, note, key, follows(q, i));
 }
 
-void gwi_run_serve(gwi_node *node, gwi_run *run)
+/* How many from the i-th key on, and the bytes of their vectors. */
+static size_t count_plain(const gwi_node *node, const struct question *q, size_t i,
+                          size_t *ret_n_bytes)
 {
-    int reads = run->first.flags & GWI_NOTE_READS;
+    size_t n = 0, n_bytes = 0;
+
+    for (; i + n < q->n && n < GWI_RUN_KEYS && n_bytes < GWI_RUN_BYTES; n++) {
+        if (!is_plain(node, q, i + n))
+            break;
+        n_bytes += gwi_row_bytes(node, q->keys[i + n]);
+    }
+    *ret_n_bytes = n_bytes;
+    return n;
+}
+
+static void add_to_all(gwi_node *node, struct question *q, size_t i, size_t n)
+{
+    const void *values[GWI_RUN_KEYS];
+
+    for (size_t j = 0; j < n; j++) {
+        values[j] = q->values;
+        q->values += gwi_row_bytes(node, q->keys[i + j]);
+    }
+    gwi_local_add_to_all(&node->local, q->keys + i, values, (int)n - GWI_MUTANT(26));
+}
+
+static void read_all(gwi_node *node, struct question *q, size_t i, size_t n, unsigned char *to)
+{
+    for (size_t j = 0; j < n - GWI_MUTANT(28); to += gwi_row_bytes(node, q->keys[i + j++])) {
+        fetch_vectors(node, q, i + j + GWI_RUN_KEYS + 1);
+        gwi_local_read(&node->local, q->keys[i + j], to);
+    }
+}
+
+/* Plain keys: they are done together, and one ANSWER says so. */
+static void serve_together(gwi_node *node, struct question *q, size_t i, size_t n, size_t n_bytes)
+{
+    int reads = q->note->flags & GWI_NOTE_READS;
     gwi_note answer = {.kind = GWI_NOTE_ANSWER,
                        .flags = (uint8_t)reads,
-                       .key = run->first.key,
-                       .number = run->first.number,
-                       .n = (uint32_t)run->n - 1 - (GWI_MUTANT(27) && run->n > 1)};
+                       .key = q->keys[i],
+                       .number = q->number,
+                       .n = (uint32_t)n - 1 - (GWI_MUTANT(27) && n > 1)};
 
-    assert(run->n > 0);
-    if (!reads)
-        gwi_local_add_to_all(&node->local, run->keys, run->values, run->n - GWI_MUTANT(26));
-    void *room = gwi_send_room(node, run->first.node, &answer, run->n_bytes);
+    if (!reads) {
+        fetch_vectors(node, q, i + n + GWI_RUN_KEYS);
+        add_to_all(node, q, i, n);
+    }
+    void *room = gwi_send_room(node, q->note->node, &answer, reads ? n_bytes : 0);
     if (room != NULL && reads)
-        read_all(node, run, room);
-    node->stats.requests += (uint64_t)run->n;
-    run->n = 0;
+        read_all(node, q, i, n, room);
+    q->number += n_bytes;
+    node->stats.requests += n;
+}
+
+/* A question of its own about one of the keys. */
+static void route_one(gwi_node *node, struct question *q, size_t i)
+{
+    int64_t key = q->keys[i];
+    size_t row = gwi_row_bytes(node, key), n_bytes = change_in(q->note) != GWI_NO_CHANGE ? row : 0;
+    gwi_note one = *q->note;
+
+    one.flags = (uint8_t)((one.flags & ~GWI_NOTE_FOLLOWS) | (follows(q, i) ? GWI_NOTE_FOLLOWS : 0));
+    one.key = key;
+    one.number = q->number;
+    one.n = 0;
+    one.n_bytes = (uint32_t)n_bytes;
+    gwi_route(node, &one, q->values);
+    q->values += n_bytes;
+    q->number += row;
+}
+
+static void read_keys(struct question *q, const unsigned char *payload)
+{
+    q->keys[0] = q->note->key;
+    memset(q->follows, 0, sizeof q->follows);
+    q->follows[0] = (q->note->flags & GWI_NOTE_FOLLOWS) != 0;
+    for (size_t i = 1; i < q->n; i++, payload += sizeof(int64_t)) {
+        int64_t key;
+        memcpy(&key, payload, sizeof key);
+        q->keys[i] = key & ~GWI_KEY_FOLLOWS;
+        q->follows[i / 64] |= (uint64_t)(key < 0) << i % 64;
+    }
+    q->values = q->ahead = payload;
+}
+
+/* The words of all keys were fetched when the note was checked. */
+void gwi_take_ask(gwi_node *node, const gwi_note *note, const unsigned char *payload)
+{
+    struct question q;
+    size_t n, n_bytes;
+
+    assert(note->kind == GWI_NOTE_ASK && note->n < GWI_ASK_KEYS);
+    q.note = note;
+    q.n = 1 + (size_t)note->n;
+    q.number = note->number;
+    q.n_looked = 0;
+    read_keys(&q, payload);
+    fetch_vectors(node, &q, GWI_RUN_KEYS);
+    for (size_t i = 0; i < q.n && node->err == 0; i += n) {
+        n = count_plain(node, &q, i, &n_bytes);
+        if (n > 0) {
+            serve_together(node, &q, i, n, n_bytes);
+        } else {
+            route_one(node, &q, i);
+            n = 1;
+        }
+    }
 }
 
 static void decide(gwi_node *node, int64_t key, int new_owner);

@@ -256,12 +256,21 @@ void *gwi_send_room(gwi_node *node, int to, gwi_note *note, size_t n_bytes)
     if (link == NULL || room == NULL)
         return room;
     list(node, link);
-    link->n_notes++;
+    link->n_notes += 1 + (note->kind == GWI_NOTE_ASK ? (int)note->n : 0);
     node->stats.notes[note->kind]++;
     node->stats.note_bytes[note->kind] += frame->n_bytes - before;
     node->stats.bytes += frame->n_bytes - before;
     node->stats.value_bytes += n_bytes;
     return room;
+}
+
+void gwi_post_hurry(gwi_node *node, int to)
+{
+    gwi_link *link = to == node->id ? NULL : link_with(node, to);
+    int sent;
+
+    if (link != NULL && is_full(link, 0) && node->fabric != NULL)
+        send_all(node, node->fabric, link, &sent);
 }
 
 void gwi_send(gwi_node *node, int to, gwi_note *note, const void *part, size_t part_bytes,
@@ -286,19 +295,53 @@ static int is_expected(const gwi_node *node, const gwi_note *answer, size_t row)
            n_bytes <= pending->values_bytes - offset && answer->n < pending->left;
 }
 
+static int check_key(const gwi_node *node, int64_t key)
+{
+    return gwi_likely(key >= 0 && key < node->geometry->n_keys)
+               ? 0
+               : gwi_fail(GW_EBROKEN, "a note about key %lld; keys go from 0 to %lld",
+                          (long long)key, (long long)node->geometry->n_keys - 1);
+}
+
+/* The further keys of a question, whose words are fetched.  Adds the bytes of their vectors. */
+static int check_more_keys(const gwi_node *node, const gwi_note *note, const unsigned char *payload,
+                           size_t *rows_bytes)
+{
+    int err = 0;
+
+    if (note->n >= GWI_ASK_KEYS || note->n_bytes < note->n * sizeof(int64_t))
+        return gwi_fail(GW_EBROKEN, "a question of %u bytes about %u keys", note->n_bytes,
+                        note->n + 1);
+    for (uint32_t i = 0; i < note->n && err == 0; i++) {
+        int64_t key;
+        memcpy(&key, payload + i * sizeof key, sizeof key);
+        key &= ~GWI_KEY_FOLLOWS;
+        err = check_key(node, key);
+        if (gwi_unlikely(err < 0))
+            break;
+        gwi_local_fetch_word(&node->local, key);
+        *rows_bytes += gwi_row_bytes(node, key);
+    }
+    return err;
+}
+
 /* What a peer of another build, or with broken memory, might send. */
-static int check_note(const gwi_node *node, const gwi_note *note)
+static int check_note(const gwi_node *node, const gwi_note *note, const unsigned char *payload)
 {
     int about_key = note->kind < GWI_NOTE_SYNC;
 
-    if (about_key && (note->key < 0 || note->key >= node->geometry->n_keys))
-        return gwi_fail(GW_EBROKEN, "a note about key %lld; keys go from 0 to %lld",
-                        (long long)note->key, (long long)node->geometry->n_keys - 1);
+    if (about_key && check_key(node, note->key) < 0)
+        return GW_EBROKEN;
     if (note->node < 0 || note->node >= node->nodes)
         return gwi_fail(GW_EBROKEN, "a note that speaks of node %d of %d", note->node, node->nodes);
     size_t row = about_key ? gwi_row_bytes(node, note->key) : 0, need = 0;
     switch ((gwi_note_kind)note->kind) {
     case GWI_NOTE_ASK:
+        if (note->n > 0 && check_more_keys(node, note, payload, &row) < 0)
+            return GW_EBROKEN;
+        need = note->n * sizeof(int64_t) +
+               (note->flags & (GWI_NOTE_ADDS | GWI_NOTE_ASSIGNS) ? row : 0);
+        break;
     case GWI_NOTE_TELL:
         need = note->flags & (GWI_NOTE_ADDS | GWI_NOTE_ASSIGNS) ? row : 0;
         break;
@@ -351,7 +394,7 @@ static int64_t fetch_first(const gwi_node *node, const gwi_note *note)
     /* Questions are served by who is the owner, and replicas know it. */
     if (note->kind != GWI_NOTE_ASK && note->kind != GWI_NOTE_TELL && note->kind != GWI_NOTE_REFRESH)
         gwi_fetch_owner(node, key);
-    if (note->kind == GWI_NOTE_ANSWER)
+    if (note->kind == GWI_NOTE_ANSWER || (note->kind == GWI_NOTE_ASK && note->n > 0))
         return -1;
     if (note->kind == GWI_NOTE_WANT || note->kind == GWI_NOTE_GIVE)
         gwi_hash_fetch(&node->wants, (uint64_t)key);
@@ -411,7 +454,6 @@ static int read_frame(gwi_node *node, int from, const unsigned char *bytes, size
 {
     struct outlook outlook = {.at = 0};
     const unsigned char *payload;
-    gwi_run run = {.n = 0};
     uint64_t handled = 0;
     gwi_note note;
     size_t at = 0;
@@ -421,23 +463,16 @@ static int read_frame(gwi_node *node, int from, const unsigned char *bytes, size
         __builtin_prefetch(bytes + i, 0, 2);
     for (; (more = gwi_frame_next(bytes, n_bytes, &at, &note, &payload)) > 0 && node->err == 0;
          handled++) {
-        more = check_note(node, &note);
+        more = check_note(node, &note, payload);
         if (more < 0)
             break;
         if (gwi_unlikely(node->trace != NULL))
             gwi_trace_note(node, from, &note);
         look_ahead(node, &outlook, bytes, n_bytes, handled);
-        if (note.kind == GWI_NOTE_ASK && gwi_run_add(node, &run, &note, payload))
-            continue;
-        if (run.n > 0)
-            gwi_run_serve(node, &run);
-        if (note.kind != GWI_NOTE_ASK || !gwi_run_add(node, &run, &note, payload))
-            gwi_handle(node, from, &note, payload);
+        gwi_handle(node, from, &note, payload);
         if (gwi_unlikely(node->local.err < 0)) /* nothing is to be believed any more */
             gwi_fail_node(node, node->local.err);
     }
-    if (run.n > 0)
-        gwi_run_serve(node, &run);
     node->found = NULL;
     return more < 0 ? gwi_fail_node(node, more) : node->err;
 }
