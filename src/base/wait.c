@@ -26,7 +26,6 @@
 #define NAP_MIN_NS (20 * GWI_US)
 #define NAP_MAX_NS (20 * GWI_MS) /* 50 looks a second, up to 60 us each */
 #define COUNT_NS (10 * GWI_MS)   /* counting takes about 10 us */
-#define ROOM_NS GWI_MS           /* the same, for whom it matters more */
 #define RINGER_CPU 0xfffu        /* in `rung`: on which processor the last ringer was */
 
 /* Whether strangers keep the machine busy, as this process saw it last. */
@@ -205,13 +204,13 @@ static int runnable_count(void)
     return sscanf(text, "%*f %*f %*f %d/", &n) == 1 ? n : 0;
 }
 
-int gwi_has_room_to_run(void)
+int gwi_has_room_to_run(int64_t ago_ns)
 {
     static _Atomic int64_t looked_at;
     static _Atomic int room;
     int64_t now = gwi_now_ns(), last = atomic_load_explicit(&looked_at, memory_order_relaxed);
 
-    if (now - last >= ROOM_NS &&
+    if (now - last >= ago_ns &&
         atomic_compare_exchange_strong_explicit(&looked_at, &last, now, memory_order_relaxed,
                                                 memory_order_relaxed)) {
         atomic_store_explicit(&room, runnable_count() <= cpus(), memory_order_relaxed);

@@ -117,9 +117,9 @@ int gwi_waiter_pause(gwi_waiter *w);
 /* Must be called after the last pause: takes the announcement back. */
 void gwi_waiter_fini(gwi_waiter *w);
 
-/* Whether no more threads of the machine want to run than this process has processors, as it was a
- * ms ago at most. */
-int gwi_has_room_to_run(void);
+/* Whether no more threads of the machine want to run than this process has processors, as it was so
+ * long ago at most.  To count them takes about 10 us. */
+int gwi_has_room_to_run(int64_t ago_ns);
 
 void gwi_attendance_init(gwi_attendance *attendance);
 void gwi_attendance_fini(gwi_attendance *attendance);

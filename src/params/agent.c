@@ -28,6 +28,8 @@
 #define BRIEF_NS (50 * GWI_US)       /* one request, when all caches are cold */
 #define IN_A_ROW_NS GWI_MS           /* between wake-ups by who asks again and again */
 #define LONG_TURN_NS (100 * GWI_US)  /* worth a look at where it runs, which takes 10 us at most */
+#define ROOM_NS GWI_MS               /* for who goes where its vectors are, and then stays there */
+#define BESIDE_ROOM_NS (50 * GWI_US) /* each turn that is taken beside its asker costs as much */
 #define LOOK_AROUND_NS (20 * GWI_MS) /* between looks for deaths, 4 us each */
 
 struct sync_order {
@@ -345,7 +347,7 @@ static int make_way(gwi_agent *agent)
         return 0;
     if (!agent->in_a_row && gwi_now_ns() - agent->woken_ns < BRIEF_NS)
         return 1;
-    if (gwi_has_room_to_run()) {
+    if (gwi_has_room_to_run(BESIDE_ROOM_NS)) {
         gwi_thread_leave_cpu();
         agent->beside = 0;
     }
@@ -361,7 +363,7 @@ static void stay_near(const gwi_agent *agent)
                             params->world->fabric->place.local_rank * params->workers_each;
     int here = gwi_cpu_now(), there = -1;
 
-    if (gwi_has_room_to_run())
+    if (gwi_has_room_to_run(ROOM_NS))
         return;
     for (int w = 0; w < params->workers_each; w++) {
         int cpu = atomic_load_explicit(&seats[w].cpu_1, memory_order_relaxed) - 1;
