@@ -72,8 +72,8 @@ static void measure_asleep(bench *b, enum kind kind)
         say(b, &found[where], "%s %s 1 asleep", where_names[where], kind_names[kind]);
 }
 
-/* What a wake-up takes by itself: worker 1 sleeps on a word in memory that both share, is woken, and
- * answers there.  No library is between. */
+/* What a wake-up takes by itself: worker 1 sleeps on a word in memory that both share, is woken,
+ * and answers there.  No library is between. */
 static void measure_wake(bench *b)
 {
     common *c = b->common;

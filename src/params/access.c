@@ -6,7 +6,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define AHEAD 16 /* keys ahead of which something is fetched */
 #ifdef GWI_MUTANTS
 #define TAKE_IN 1 /* for simulations, which ask for few */
 #else
@@ -164,34 +163,23 @@ static int was_asked_for(gwi_node *node, const gwi_pending *pending, int64_t key
     return was && !GWI_MUTANT(31);
 }
 
-/* Questions of an operation that go into one note: to one node, about vectors that lie behind each
- * other where they are or go. */
-struct questions {
-    gwi_access access;
-    const gwi_pending *pending;
-    int to;
-    uint8_t flags;     /* of a note that the home sends */
-    size_t n, n_bytes; /* keys, and of their vectors */
-    const unsigned char *values;
-    int64_t keys[GWI_ASK_KEYS]; /* as they are sent; not set beyond n */
-};
-
-static void begin_questions(struct questions *q, gwi_access access, const gwi_pending *pending)
+static void begin_questions(gwi_questions *q, gwi_access access, gwi_pending *pending)
 {
     q->access = access;
     q->pending = pending;
     q->n = q->n_bytes = 0;
 }
 
-static void send_questions(gwi_node *node, struct questions *q)
+static void send_questions(gwi_node *node, gwi_questions *q)
 {
     if (q->n == 0)
         return;
     size_t more = (q->n - 1) * sizeof(int64_t), n_bytes = q->access == GWI_PULL ? 0 : q->n_bytes;
     gwi_note note = {.kind = GWI_NOTE_ASK,
-                     .flags = (uint8_t)(q->flags | (q->access == GWI_PULL   ? GWI_NOTE_READS
-                                                    : q->access == GWI_PUSH ? GWI_NOTE_ADDS
-                                                                            : GWI_NOTE_ASSIGNS) |
+                     .flags = (uint8_t)(q->flags |
+                                        (q->access == GWI_PULL   ? GWI_NOTE_READS
+                                         : q->access == GWI_PUSH ? GWI_NOTE_ADDS
+                                                                 : GWI_NOTE_ASSIGNS) |
                                         (q->keys[0] < 0 ? GWI_NOTE_FOLLOWS : 0)),
                      .node = node->id,
                      .key = q->keys[0] & ~GWI_KEY_FOLLOWS,
@@ -208,13 +196,13 @@ static void send_questions(gwi_node *node, struct questions *q)
 }
 
 /* Whether a note has room for another question, and it belongs there. */
-static int goes_with(const struct questions *q, int to, uint8_t flags, const unsigned char *values)
+static int goes_with(const gwi_questions *q, int to, uint8_t flags, const unsigned char *values)
 {
     return to == q->to && flags == q->flags && values == q->values + q->n_bytes &&
            q->n < GWI_ASK_KEYS && (q->access == GWI_PULL || q->n_bytes < GWI_ASK_BYTES);
 }
 
-static void ask(gwi_node *node, struct questions *q, int64_t key, const unsigned char *values)
+static void ask(gwi_node *node, gwi_questions *q, int64_t key, const unsigned char *values)
 {
     int follows = q->pending->number > 0 && was_asked_for(node, q->pending, key);
     uint8_t flags = 0;
@@ -250,14 +238,13 @@ static int stand_in_line(gwi_node *node, gwi_item *item, gwi_access access, void
 
 /* Begin what cannot be done here.  Nothing may overtake the last word of a replica: so workers
  * see what they wrote there. */
-static void begin_one(gwi_node *node, struct questions *q, gwi_pending *pending, int64_t key,
-                      unsigned char *values)
+static void begin_one(gwi_node *node, gwi_questions *q, int64_t key, unsigned char *values)
 {
     gwi_item *item = node->n_last_words == 0 || GWI_MUTANT(1) ? NULL : gwi_item_find(node, key);
 
-    pending->left++;
+    q->pending->left++;
     if (item != NULL && item->last_word.values != NULL)
-        stand_in_line(node, item, q->access, values, pending);
+        stand_in_line(node, item, q->access, values, q->pending);
     else
         ask(node, q, key, values);
 }
@@ -271,7 +258,7 @@ void gwi_line_move(gwi_node *node, gwi_item *item)
         item->first = op->next;
         if (item->first == NULL)
             item->last = NULL;
-        struct questions q;
+        gwi_questions q;
         begin_questions(&q, op->access, op->pending);
         if (op->pending->values == NULL || do_here(node, op->access, item->key, op->values))
             finish_one(node, op->pending);
@@ -303,14 +290,14 @@ int gwi_node_access(gwi_node *node, int worker, gwi_access access, const int64_t
         values_bytes += gwi_row_bytes(node, keys[i]);
     collect_done(node, w);
     gwi_pending *pending = new_pending(node, (gwi_lent){values, values_bytes}, n);
-    struct questions q;
+    gwi_questions q;
     begin_questions(&q, access, pending);
     for (size_t i = 0; i < n && node->err == 0; at += gwi_row_bytes(node, keys[i++])) {
         int done = do_here(node, access, keys[i], at);
         node->stats.accesses++;
         node->stats.local += (uint64_t)done;
         if (!done)
-            begin_one(node, &q, pending, keys[i], at);
+            begin_one(node, &q, keys[i], at);
     }
     if (node->err == 0)
         send_questions(node, &q);
@@ -331,28 +318,47 @@ static gwi_pending *begin_order(gwi_node *node, gwi_lent lent, size_t n_keys,
     return pending;
 }
 
+int gwi_node_begin_order(gwi_node *node, gwi_access access, size_t n, gwi_lent lent,
+                         _Atomic uint32_t *done)
+{
+    begin_questions(&node->order, access, begin_order(node, lent, n, done));
+    return node->err;
+}
+
+void gwi_node_fetch_for_order(gwi_node *node, int64_t key)
+{
+    __builtin_prefetch(gwi_cache_place(node, key), 0, 2);
+    __builtin_prefetch(asked_by(node, key), 1, 2);
+}
+
+void gwi_node_add_to_order(gwi_node *node, gwi_part part)
+{
+    if (node->err == 0 && (gwi_local_state(&node->local, part.key) == GWI_ABSENT ||
+                           !do_here(node, node->order.access, part.key, part.values)))
+        begin_one(node, &node->order, part.key, part.values);
+}
+
+int gwi_node_end_order(gwi_node *node)
+{
+    if (node->err == 0)
+        send_questions(node, &node->order);
+    if (node->err == 0)
+        finish_one(node, node->order.pending);
+    return node->err;
+}
+
 int gwi_node_order(gwi_node *node, gwi_access access, const gwi_part *parts, size_t n,
                    gwi_lent lent, _Atomic uint32_t *done)
 {
-    gwi_pending *pending = begin_order(node, lent, n, done);
-    struct questions q;
-
-    begin_questions(&q, access, pending);
+    gwi_node_begin_order(node, access, n, lent, done);
     for (size_t i = 0; i < n && node->err == 0; i++) {
-        if (i + AHEAD < n) {
-            gwi_local_fetch_word(&node->local, parts[i + AHEAD].key);
-            __builtin_prefetch(gwi_cache_place(node, parts[i + AHEAD].key), 0, 2);
-            __builtin_prefetch(asked_by(node, parts[i + AHEAD].key), 1, 2);
+        if (i + GWI_ORDER_AHEAD < n) {
+            gwi_local_fetch_word(&node->local, parts[i + GWI_ORDER_AHEAD].key);
+            gwi_node_fetch_for_order(node, parts[i + GWI_ORDER_AHEAD].key);
         }
-        if (gwi_local_state(&node->local, parts[i].key) == GWI_ABSENT ||
-            !do_here(node, access, parts[i].key, parts[i].values))
-            begin_one(node, &q, pending, parts[i].key, parts[i].values);
+        gwi_node_add_to_order(node, parts[i]);
     }
-    if (node->err == 0)
-        send_questions(node, &q);
-    if (node->err == 0)
-        finish_one(node, pending);
-    return node->err;
+    return gwi_node_end_order(node);
 }
 
 /* localize */
@@ -411,7 +417,7 @@ static void bring_here(gwi_node *node, gwi_pending *pending, const int64_t *keys
     for (size_t i = 0; i < n && node->err == 0; i++) {
         if (i % TAKE_IN == TAKE_IN - 1 && node->fabric != NULL)
             gwi_post_step(node, node->fabric);
-        for (size_t j = i; i % AHEAD == 0 && j < n && j < i + AHEAD; j++) {
+        for (size_t j = i; i % GWI_ORDER_AHEAD == 0 && j < n && j < i + GWI_ORDER_AHEAD; j++) {
             gwi_local_fetch_word(&node->local, keys[j]);
             gwi_hash_fetch(&node->items, (uint64_t)keys[j]);
             gwi_fetch_owner(node, keys[j]);

@@ -198,7 +198,7 @@ static void tell_workers(gwi_agent *agent)
 }
 
 /* A worker has the latch of a key.  The agent must not wait as workers do: that may run Python. */
-static int wait_for_latch(void *ctx, int64_t key)
+int gwi_agent_stuck(void *ctx, int64_t key)
 {
     gwi_agent *agent = ctx;
     gwi_fabric *f = agent->params->world->fabric;
@@ -603,25 +603,63 @@ static void stay(gwi_agent *agent, _Atomic uint32_t *done)
     }
 }
 
-int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts, size_t n,
-                     gwi_lent lent, _Atomic uint32_t *done, int stays)
+int gwi_agent_begin(gwi_agent *agent, gwi_access access, size_t n, gwi_lent lent,
+                    _Atomic uint32_t *done)
 {
     gwi_attend(&agent->attendance); /* answers may come before all is asked */
     pthread_mutex_lock(&agent->lock);
     int err = atomic_load_explicit(&agent->err, memory_order_relaxed);
     if (err == 0) {
-        err = gwi_node_order(agent->node, access, parts, n, lent, done);
+        err = gwi_node_begin_order(agent->node, access, n, lent, done);
         if (err < 0)
             fail(agent, err);
-        else
-            take_turn(agent);
     }
+    if (err == 0)
+        return 0;
+    pthread_mutex_unlock(&agent->lock);
+    stop_attending(agent);
+    return gwi_agent_check(agent->params);
+}
+
+void gwi_agent_fetch(gwi_agent *agent, int64_t key)
+{
+    gwi_node_fetch_for_order(agent->node, key);
+}
+
+void gwi_agent_ask(gwi_agent *agent, gwi_part part)
+{
+    gwi_node_add_to_order(agent->node, part);
+}
+
+int gwi_agent_end(gwi_agent *agent, _Atomic uint32_t *done, int stays)
+{
+    int err = gwi_node_end_order(agent->node);
+
+    if (err < 0)
+        fail(agent, err);
+    else
+        take_turn(agent);
     pthread_mutex_unlock(&agent->lock);
     if (stays && err >= 0)
         stay(agent, done);
     else
         stop_attending(agent);
     return gwi_agent_check(agent->params);
+}
+
+int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts, size_t n,
+                     gwi_lent lent, _Atomic uint32_t *done, int stays)
+{
+    int err = gwi_agent_begin(agent, access, n, lent, done);
+
+    if (err < 0)
+        return err;
+    for (size_t i = 0; i < n; i++) {
+        if (i + GWI_ORDER_AHEAD < n)
+            gwi_agent_fetch(agent, parts[i + GWI_ORDER_AHEAD].key);
+        gwi_agent_ask(agent, parts[i]);
+    }
+    return gwi_agent_end(agent, done, stays);
 }
 
 /* With the lock: what was dropped before comes first. */
@@ -742,7 +780,7 @@ int gwi_agent_start(gw_params *params, gwi_technique technique)
         goto free_agent;
     gwi_local local = params->local;
     local.hand = &params->agent_hands[agent->channel];
-    local.stuck = wait_for_latch;
+    local.stuck = gwi_agent_stuck;
     local.ctx = agent;
     local.need = need_memory;
     local.arrivals = &params->hall->arrivals;

@@ -48,6 +48,17 @@ static inline gwi_access gwi_access_of(unsigned kind)
 int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts, size_t n,
                      gwi_lent lent, _Atomic uint32_t *done, int stays);
 
+/* The same key by key.  From gwi_agent_begin(), if it does not fail, to gwi_agent_end() the caller
+ * has the agent's lock: nobody is served, and no key comes.  So it must not take long, and must
+ * wait for latches as the agent does, which runs no Python: by gwi_agent_stuck(), a gwi_stuck with
+ * the agent. */
+int gwi_agent_begin(gwi_agent *agent, gwi_access access, size_t n, gwi_lent lent,
+                    _Atomic uint32_t *done);
+void gwi_agent_fetch(gwi_agent *agent, int64_t key); /* some keys before it is asked for */
+void gwi_agent_ask(gwi_agent *agent, gwi_part part); /* if it is not here */
+int gwi_agent_end(gwi_agent *agent, _Atomic uint32_t *done, int stays);
+int gwi_agent_stuck(void *agent, int64_t key);
+
 /* Take an order without vectors. */
 int gwi_agent_order(gwi_agent *agent, int seat, gwi_order *order);
 

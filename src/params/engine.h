@@ -45,6 +45,32 @@ typedef struct gwi_pending {
     _Atomic uint32_t *done; /* set to 1 when none are left; NULL: somebody asks */
 } gwi_pending;
 
+/* How many keys, and bytes of vectors, go into one ASK and into one ANSWER; the last key may lead
+ * beyond. */
+#ifdef GWI_MUTANTS
+#define GWI_ASK_KEYS 5 /* for simulations, which ask for few, and short ones */
+#define GWI_ASK_BYTES 32
+#define GWI_RUN_KEYS 3
+#define GWI_RUN_BYTES 24
+#else
+#define GWI_ASK_KEYS 128
+#define GWI_ASK_BYTES 16384
+#define GWI_RUN_KEYS 16
+#define GWI_RUN_BYTES 8192
+#endif
+
+/* Questions of an operation that go into one note: to one node, about vectors that lie behind each
+ * other where they are or go. */
+typedef struct gwi_questions {
+    gwi_access access;
+    gwi_pending *pending;
+    int to;
+    uint8_t flags;     /* of a note that the home sends */
+    size_t n, n_bytes; /* keys, and of their vectors */
+    const unsigned char *values;
+    int64_t keys[GWI_ASK_KEYS]; /* as they are sent; not set beyond n */
+} gwi_questions;
+
 /* One key of an operation, which waits. */
 typedef struct gwi_op_in_line {
     struct gwi_op_in_line *next;
@@ -205,6 +231,7 @@ struct gwi_node {
     uint32_t n_pendings;
     gwi_pending *free_pendings;
     uint32_t n_operations;
+    gwi_questions order; /* of the order that is begun */
     /* by hash of a key, the last operation that asked for one */
     uint32_t asked_by[1 << GWI_ASKED_BITS];
     gwi_place_of_key *directory; /* by place, of those at home here */
@@ -320,19 +347,6 @@ void gwi_handle(gwi_node *node, int from, gwi_note *note, const unsigned char *p
 int gwi_fail_node(gwi_node *node, int err);
 
 /* owner.c */
-/* How many keys, and bytes of vectors, go into one ASK and into one ANSWER; the last key may lead
- * beyond. */
-#ifdef GWI_MUTANTS
-#define GWI_ASK_KEYS 5 /* for simulations, which ask for few, and short ones */
-#define GWI_ASK_BYTES 32
-#define GWI_RUN_KEYS 3
-#define GWI_RUN_BYTES 24
-#else
-#define GWI_ASK_KEYS 128
-#define GWI_ASK_BYTES 16384
-#define GWI_RUN_KEYS 16
-#define GWI_RUN_BYTES 8192
-#endif
 void gwi_take_ask(gwi_node *node, const gwi_note *note, const unsigned char *payload);
 
 void gwi_route(gwi_node *node, gwi_note *note, const unsigned char *payload);

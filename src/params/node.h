@@ -85,6 +85,16 @@ typedef struct gwi_lent {
 
 int gwi_node_order(gwi_node *node, gwi_access access, const gwi_part *parts, size_t n,
                    gwi_lent lent, _Atomic uint32_t *done);
+
+#define GWI_ORDER_AHEAD 16 /* keys ahead of which something is fetched */
+
+/* The same for who finds out key by key what is not here: begin, add each of them, end; nothing
+ * else is done with the node meanwhile.  What a key needs can be fetched some keys before. */
+int gwi_node_begin_order(gwi_node *node, gwi_access access, size_t n, gwi_lent lent,
+                         _Atomic uint32_t *done);
+void gwi_node_fetch_for_order(gwi_node *node, int64_t key);
+void gwi_node_add_to_order(gwi_node *node, gwi_part part);
+int gwi_node_end_order(gwi_node *node);
 int gwi_node_order_localize(gwi_node *node, const int64_t *keys, size_t n, _Atomic uint32_t *done);
 
 /* The memory that was lent to the operation with this `done` is no longer; its end is told by

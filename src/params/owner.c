@@ -417,7 +417,7 @@ static void serve_ask(gwi_node *node, const gwi_note *note, const unsigned char 
 struct question {
     const gwi_note *note;
     size_t n;
-    int64_t keys[GWI_ASK_KEYS]; /* not set beyond n */
+    int64_t keys[GWI_ASK_KEYS];                 /* not set beyond n */
     uint64_t follows[(GWI_ASK_KEYS + 63) / 64]; /* a bit each: it is the second about that key */
     size_t n_looked;             /* of them, whose vectors are on their way from memory */
     const unsigned char *values; /* of the keys that are left, to add or to assign */
@@ -446,8 +446,8 @@ GWI_INLINE void fetch_vectors(const gwi_node *node, struct question *q, size_t e
 }
 
 /* Whether a key can be seen to together with others: a vector that is to be read; one that is to be
- * added to, and of which nobody has a copy.  Who asked us at once knows where the keys are, and need
- * not be told key by key.  Whether a vector is ours, and watched, only we change. */
+ * added to, and of which nobody has a copy.  Who asked us at once knows where the keys are, and
+ * need not be told key by key.  Whether a vector is ours, and watched, only we change. */
 GWI_INLINE int is_plain(const gwi_node *node, const struct question *q, size_t i)
 {
     const gwi_note *note = q->note;

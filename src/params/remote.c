@@ -6,9 +6,12 @@
 #include "comm/mail.h"
 #include "comm/wait.h"
 #include "params/agent.h"
+#include "params/latch.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define EARLY_KEYS 4096 /* of a call, so that the agent's lock is free again within a ms */
 
 /* Something that is with an agent, in the order of posting: an order in the tray, or an operation
  * that the agent of this process works on in the caller's arrays. */
@@ -413,8 +416,10 @@ struct access {
     int64_t seq;
     gwi_part *away; /* owned */
     size_t n_away;
-    int behind; /* some of the keys are under way already */
-    int slow;   /* each key is looked at by itself */
+    size_t n_asked;        /* of these, while we look for more */
+    struct posted *posted; /* what is asked for so; NULL: nothing */
+    int behind;            /* some of the keys are under way already */
+    int slow;              /* each key is looked at by itself */
     /* for keys that occur twice */
     uint64_t before; /* how much had arrived here when it began */
     gwi_hash noted;  /* of those that are away the first n_noted */
@@ -555,16 +560,83 @@ static int post_all(struct access *a)
     return err;
 }
 
+static uint64_t arrivals(const gw_worker *worker)
+{
+    return atomic_load_explicit(&worker->params->hall->arrivals, memory_order_acquire);
+}
+
+/* If all keys are with the agent of this process, and few, it is asked for those that are away
+ * while we look for more, so that the other node is at work meanwhile.  From the first of them on
+ * we have the agent's lock. */
+
+static int can_ask_early(const struct access *a)
+{
+    const gw_params *params = a->worker->params;
+
+    return params->n_channels == 1 && params->agent != NULL && !a->slow && a->n_keys <= EARLY_KEYS;
+}
+
+static void wait_at_latches(gw_worker *worker, gwi_stuck *stuck, void *ctx)
+{
+    worker->walker.stuck = worker->local.stuck = stuck;
+    worker->walker.ctx = worker->local.ctx = ctx;
+}
+
+/* No key comes from now on: so of those that are away none will be found here later in the call. */
+static int begin_early(struct access *a)
+{
+    gw_worker *worker = a->worker;
+    struct posted *p = new_posted(a->kind, worker->remote->next_seq);
+    int err = p == NULL ? GW_ENOMEM
+                        : gwi_agent_begin(worker->params->agent, gwi_access_of(a->kind), a->n_keys,
+                                          a->lent, p->done);
+
+    if (err < 0) {
+        free(p);
+        return err;
+    }
+    a->posted = p;
+    a->seq = worker->remote->next_seq++;
+    a->before = worker->walker.arrivals_before = arrivals(worker);
+    wait_at_latches(worker, gwi_agent_stuck, worker->params->agent);
+    return 0;
+}
+
+/* Up to so many of those that are away. */
+static void ask_early(struct access *a, size_t end)
+{
+    for (; a->n_asked < end; a->n_asked++)
+        gwi_agent_ask(a->worker->params->agent, a->away[a->n_asked]);
+}
+
+/* `err`: of the walk.  Then the operation ends, but nothing goes to the caller's arrays. */
+static int end_early(struct access *a, int err)
+{
+    gw_worker *worker = a->worker;
+    struct posted *p = a->posted;
+    int stays = !a->asynchronous && err == 0;
+
+    ask_early(a, a->n_away);
+    p->parts = a->away;
+    p->n_parts = a->n_away;
+    a->away = NULL;
+    append(worker->remote, p);
+    wait_at_latches(worker, gwi_latch_wait, worker->params);
+    if (a->asynchronous && err == 0)
+        err = make_busy(worker->remote, p);
+    int64_t began_ns = stays ? gwi_trace_began() : 0;
+    int ended = gwi_agent_end(worker->params->agent, p->done, stays);
+    gwi_track_waited(worker->track, end_of(a->kind), began_ns);
+    if (err < 0)
+        gwi_remote_forget(worker, a->seq);
+    return err < 0 ? err : ended;
+}
+
 /* Of a key that occurs twice in a call, and comes here meanwhile, the first is away and the second
  * is not.  They must not change places.  The store finds keys away only while nobody is about to
  * place them: so if one has come since, the count of arrivals has changed since the call began, and
  * as long as it has not, which is nearly always, nothing is looked up.  Who goes slowly looks at
  * words that others may hold just then, and takes note of everything. */
-
-static uint64_t arrivals(const gw_worker *worker)
-{
-    return atomic_load_explicit(&worker->params->hall->arrivals, memory_order_acquire);
-}
 
 /* If there is no memory for it the call fails. */
 static void note_away(struct access *a)
@@ -613,17 +685,36 @@ static int read_again(struct access *a, gw_keys keys, unsigned char *values)
     return a->err;
 }
 
+/* Whether a key is here, and none of the call is before it; then it is done. */
+static int is_done_here(struct access *a, int64_t key, void *values)
+{
+    return gwi_local_state(&a->worker->local, key) != GWI_ABSENT && !is_noted(a, key) &&
+           do_here(a->worker, a->kind, key, values);
+}
+
 /* A key that is not here, or, if we look at each, one of which that is not known yet. */
 static int take_note(void *ctx, int64_t key, void *values)
 {
     struct access *a = ctx;
     int busy = is_busy(a->worker->remote, key);
 
-    if (!busy && gwi_local_state(&a->worker->local, key) != GWI_ABSENT && !is_noted(a, key) &&
-        do_here(a->worker, a->kind, key, values))
+    if (!busy && is_done_here(a, key, values))
         return a->worker->local.err;
     a->behind |= busy;
-    return a->err < 0 ? a->err : make_away(a, key, values);
+    if (a->err < 0)
+        return a->err;
+    if (a->posted == NULL && can_ask_early(a)) {
+        a->err = begin_early(a);
+        /* It may have come just before; no other will. */
+        if (a->err < 0 || is_done_here(a, key, values))
+            return a->err < 0 ? a->err : a->worker->local.err;
+    }
+    int err = make_away(a, key, values);
+    if (a->posted != NULL && err == 0) {
+        gwi_agent_fetch(a->worker->params->agent, key);
+        ask_early(a, a->n_away > GWI_ORDER_AHEAD ? a->n_away - GWI_ORDER_AHEAD : 0);
+    }
+    return err;
 }
 
 /* While some of our operations are with an agent, each key is looked up among theirs. */
@@ -687,6 +778,22 @@ static void note_cpu(gwi_seat *seat)
         atomic_store_explicit(&seat->cpu_1, cpu_1, memory_order_relaxed);
 }
 
+/* What was found to be away. */
+static int post_late(struct access *a, gw_keys keys, void *values)
+{
+    gw_worker *worker = a->worker;
+    int err = 0;
+
+    if (a->kind == GWI_ORDER_PULL && a->n_away > 0 && arrivals(worker) != a->before)
+        err = read_again(a, keys, values);
+    if (err == 0 && a->behind)
+        err = gwi_remote_wait(worker, -1);
+    if (err < 0 || a->n_away == 0)
+        return err;
+    a->seq = worker->remote->next_seq++;
+    return post_all(a);
+}
+
 int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void *values,
                       size_t values_bytes, int asynchronous, size_t *ret_n_remote, int64_t *ret_seq)
 {
@@ -701,14 +808,7 @@ int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void
     note_cpu(worker->seat);
     collect(worker);
     int err = walk(&a, keys, values);
-    if (err == 0 && kind == GWI_ORDER_PULL && a.n_away > 0 && arrivals(worker) != a.before)
-        err = read_again(&a, keys, values);
-    if (err == 0 && a.behind)
-        err = gwi_remote_wait(worker, -1);
-    if (err == 0 && a.n_away > 0) {
-        a.seq = worker->remote->next_seq++;
-        err = post_all(&a);
-    }
+    err = a.posted != NULL ? end_early(&a, err) : err < 0 ? err : post_late(&a, keys, values);
     if (kind != GWI_ORDER_PULL)
         rouse_for_changes(worker);
     free(a.away);
