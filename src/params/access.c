@@ -338,6 +338,17 @@ void gwi_node_add_to_order(gwi_node *node, gwi_part part)
         begin_one(node, &node->order, part.key, part.values);
 }
 
+void gwi_node_add_all_to_order(gwi_node *node, const gwi_part *parts, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (i + GWI_ORDER_AHEAD < n) {
+            gwi_local_fetch_word(&node->local, parts[i + GWI_ORDER_AHEAD].key);
+            gwi_node_fetch_for_order(node, parts[i + GWI_ORDER_AHEAD].key);
+        }
+        gwi_node_add_to_order(node, parts[i]);
+    }
+}
+
 int gwi_node_end_order(gwi_node *node)
 {
     if (node->err == 0)
@@ -351,13 +362,7 @@ int gwi_node_order(gwi_node *node, gwi_access access, const gwi_part *parts, siz
                    gwi_lent lent, _Atomic uint32_t *done)
 {
     gwi_node_begin_order(node, access, n, lent, done);
-    for (size_t i = 0; i < n && node->err == 0; i++) {
-        if (i + GWI_ORDER_AHEAD < n) {
-            gwi_local_fetch_word(&node->local, parts[i + GWI_ORDER_AHEAD].key);
-            gwi_node_fetch_for_order(node, parts[i + GWI_ORDER_AHEAD].key);
-        }
-        gwi_node_add_to_order(node, parts[i]);
-    }
+    gwi_node_add_all_to_order(node, parts, n);
     return gwi_node_end_order(node);
 }
 

@@ -654,11 +654,7 @@ int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts,
 
     if (err < 0)
         return err;
-    for (size_t i = 0; i < n; i++) {
-        if (i + GWI_ORDER_AHEAD < n)
-            gwi_agent_fetch(agent, parts[i + GWI_ORDER_AHEAD].key);
-        gwi_agent_ask(agent, parts[i]);
-    }
+    gwi_node_add_all_to_order(agent->node, parts, n);
     return gwi_agent_end(agent, done, stays);
 }
 

@@ -94,6 +94,7 @@ int gwi_node_begin_order(gwi_node *node, gwi_access access, size_t n, gwi_lent l
                          _Atomic uint32_t *done);
 void gwi_node_fetch_for_order(gwi_node *node, int64_t key);
 void gwi_node_add_to_order(gwi_node *node, gwi_part part);
+void gwi_node_add_all_to_order(gwi_node *node, const gwi_part *parts, size_t n);
 int gwi_node_end_order(gwi_node *node);
 int gwi_node_order_localize(gwi_node *node, const int64_t *keys, size_t n, _Atomic uint32_t *done);
 

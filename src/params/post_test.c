@@ -1,0 +1,208 @@
+/* post_test.c - what a node makes of messages of a peer, good ones and broken ones.
+ *
+ * A node of two in a simulation; the other one is played by the test, which sends a question by
+ * hand. */
+#include "params/engine.h"
+#include "base/test.h"
+#include "fabric/sim/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define N_KEYS 400
+#define LENGTH 3
+
+static gwi_geometry geometry;
+static gwi_node *node;
+
+/* What the peer sends, and gets. */
+static struct peer {
+    gwi_frame frame;
+    gwi_outgoing out;
+    int sent;
+    unsigned char coming[1 << 16]; /* a message, in pieces */
+    uint64_t n_done;               /* keys, by the answers */
+    double values[N_KEYS * LENGTH];
+} peer;
+
+static int set_up(void **state)
+{
+    static const int64_t length = LENGTH;
+    gwi_node_options options = {.geometry = &geometry, .node = 0, .nodes = 2, .workers = 1};
+
+    (void)state;
+    peer = (struct peer){.n_done = 0};
+    assert_int_equal(gwi_geometry_init(&geometry, N_KEYS, &length, 1, GW_F64), 0);
+    assert_int_equal(gwi_node_new(&options, &node), 0);
+    assert_int_equal(gwi_frame_begin(&peer.frame, options.opening), 0);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    gwi_node_free(node);
+    gwi_geometry_fini(&geometry);
+    gwi_frame_fini(&peer.frame);
+    return 0;
+}
+
+/* A question about key 0 and every second one after it: they are at home here. */
+static gwi_note ask(unsigned flags, uint32_t n_more, int64_t *ret_keys)
+{
+    for (uint32_t i = 0; i < n_more; i++)
+        ret_keys[i] = 2 * (i + 1);
+    return (gwi_note){.kind = GWI_NOTE_ASK, .flags = (uint8_t)flags, .node = 1, .n = n_more};
+}
+
+static int take_answer(void *ctx, const gwi_piece *piece)
+{
+    const unsigned char *payload;
+    gwi_note note;
+    size_t at = sizeof(uint64_t);
+
+    (void)ctx;
+    assert_true(piece->total <= sizeof peer.coming);
+    memcpy(peer.coming + piece->offset, piece->bytes, piece->n_bytes);
+    if (piece->offset + piece->n_bytes < piece->total)
+        return 0;
+    while (gwi_frame_next(peer.coming, piece->total, &at, &note, &payload) > 0) {
+        assert_int_equal(note.kind, GWI_NOTE_ANSWER);
+        memcpy((unsigned char *)peer.values + note.number, payload, note.n_bytes);
+        peer.n_done += 1 + note.n;
+    }
+    return 0;
+}
+
+static int step(void *state, gwi_fabric *f, int64_t now_ns)
+{
+    const uint64_t *expected = state;
+
+    if (f->place.rank == 0) {
+        int err = gwi_node_step(node, f, now_ns);
+        return err < 0 ? err : peer.sent && peer.n_done == *expected;
+    }
+    if (!peer.sent)
+        peer.sent = f->ops->send(f, &peer.out) == 1;
+    int err = f->ops->poll(f, GWI_LANE_PARAMS, -1, take_answer, NULL);
+    return err < 0 ? err : peer.n_done == *expected;
+}
+
+/* Returns what the node said, or 0 when so many keys were answered. */
+static int run(gwi_note note, const void *payload, size_t n_bytes, uint64_t expected)
+{
+    gwi_sim_options options = {.seed = 3, .size = 2, .node_size = 1, .room_bytes = 1 << 20};
+    void *states[] = {&expected, &expected};
+    gwi_sim *sim;
+
+    assert_int_equal(gwi_frame_add(&peer.frame, &note, payload, n_bytes, NULL, 0), 0);
+    peer.out = (gwi_outgoing){.peer = 0,
+                              .lane = GWI_LANE_PARAMS,
+                              .bytes = peer.frame.bytes,
+                              .n_bytes = peer.frame.n_bytes};
+    assert_int_equal(gwi_sim_new(&options, &sim), 0);
+    int err = gwi_sim_run(sim, step, states, 100000);
+    gwi_node_abandon(node, gwi_sim_fabric(sim, 0));
+    gwi_sim_free(sim);
+    return err;
+}
+
+static void a_question_about_many_keys_is_answered_for_each(void **state)
+{
+    int64_t keys[GWI_ASK_KEYS];
+    gwi_note note = ask(GWI_NOTE_READS, GWI_ASK_KEYS - 1, keys);
+
+    (void)state;
+    for (int64_t key = 0; key < 2 * GWI_ASK_KEYS; key += 2) {
+        double values[LENGTH] = {(double)key, 1, 2};
+        gwi_local_apply(gwi_node_local(node), key, GWI_ASSIGN, values);
+    }
+    keys[4] |= GWI_KEY_FOLLOWS; /* which changes nothing at the home */
+    assert_int_equal(run(note, keys, (GWI_ASK_KEYS - 1) * sizeof *keys, GWI_ASK_KEYS), 0);
+    for (int64_t i = 0; i < GWI_ASK_KEYS; i++)
+        assert_true(peer.values[i * LENGTH] == (double)(2 * i) && peer.values[i * LENGTH + 2] == 2);
+}
+
+static void a_question_may_add_to_many_vectors(void **state)
+{
+    struct {
+        int64_t keys[2];
+        double values[3 * LENGTH];
+    } payload;
+    gwi_note note = ask(GWI_NOTE_ADDS, 2, payload.keys);
+    double found[LENGTH];
+
+    (void)state;
+    for (int i = 0; i < 3 * LENGTH; i++)
+        payload.values[i] = i;
+    payload.keys[1] = 0; /* the first once more */
+    assert_int_equal(run(note, &payload, sizeof payload, 3), 0);
+    gwi_local_read(gwi_node_local(node), 0, found);
+    assert_true(found[0] == 0 + 6 && found[2] == 2 + 8);
+    gwi_local_read(gwi_node_local(node), 2, found);
+    assert_true(found[0] == 3 && found[2] == 5);
+}
+
+static void check_refused(gwi_note note, const void *payload, size_t n_bytes, const char *why)
+{
+    assert_int_equal(run(note, payload, n_bytes, 1), GW_EBROKEN);
+    assert_non_null(strstr(gw_last_error(), why));
+}
+
+static void a_question_about_too_many_keys_is_refused(void **state)
+{
+    int64_t keys[GWI_ASK_KEYS];
+    gwi_note note = ask(GWI_NOTE_READS, GWI_ASK_KEYS, keys);
+
+    (void)state;
+    check_refused(note, keys, sizeof keys, "about 129 keys");
+}
+
+static void a_question_without_all_of_its_keys_is_refused(void **state)
+{
+    int64_t keys[8];
+    gwi_note note = ask(GWI_NOTE_READS, 8, keys);
+
+    (void)state;
+    check_refused(note, keys, 7 * sizeof *keys, "56 bytes about 9 keys");
+}
+
+static void a_question_about_a_key_that_there_is_not_is_refused(void **state)
+{
+    int64_t keys[2];
+    gwi_note note = ask(GWI_NOTE_READS, 2, keys);
+
+    (void)state;
+    keys[1] = N_KEYS;
+    check_refused(note, keys, sizeof keys, "key 400; keys go from 0 to 399");
+}
+
+static void a_question_without_all_of_its_vectors_is_refused(void **state)
+{
+    struct {
+        int64_t keys[1];
+        double values[2 * LENGTH];
+    } payload = {.values = {0}};
+    gwi_note note = ask(GWI_NOTE_ADDS, 1, payload.keys);
+
+    (void)state;
+    check_refused(note, &payload, sizeof payload - 8, "with 48 bytes, not 56");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_question_about_many_keys_is_answered_for_each, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_question_may_add_to_many_vectors, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_question_about_too_many_keys_is_refused, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_question_without_all_of_its_keys_is_refused, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_question_about_a_key_that_there_is_not_is_refused, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_question_without_all_of_its_vectors_is_refused, set_up,
+                                        tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
