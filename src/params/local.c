@@ -153,7 +153,7 @@ static struct key latch(gwi_local *local, int64_t key)
 
     if (local->hand != NULL)
         gwi_hand_note(local->hand, 0, key);
-    for (unsigned spins = 1; !gwi_word_try_latch(k.at, &k.word) && local->err == 0; spins++) {
+    for (unsigned spins = 1; local->err == 0 && !gwi_word_try_latch(k.at, &k.word); spins++) {
         gwi_cpu_relax();
         if (spins % SPINS == 0 && local->hand != NULL) {
             gwi_hand_empty(local->hand);
@@ -379,9 +379,9 @@ void gwi_local_add_to_all(gwi_local *local, const int64_t *keys, const void *con
 {
     struct key held[GWI_HAND_KEYS];
 
-    for (int i = 0, taken; i < n; i += taken) {
+    for (int i = 0, taken; i < n && local->err == 0; i += taken) {
         taken = latch_several(local, keys + i, n - i, held);
-        for (int j = 0; j < taken; j++)
+        for (int j = 0; j < taken && local->err == 0; j++)
             change_row(&held[j], value_of(&held[j]), GWI_ADD, from[i + j]);
         for (int j = 0; j < taken; j++)
             release(&held[j], gwi_word_next_version(held[j].word));

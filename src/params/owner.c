@@ -560,7 +560,7 @@ void gwi_take_ask(gwi_node *node, const gwi_note *note, const unsigned char *pay
     q.n_looked = 0;
     read_keys(&q, payload);
     fetch_vectors(node, &q, GWI_RUN_KEYS);
-    for (size_t i = 0; i < q.n && node->err == 0; i += n) {
+    for (size_t i = 0; i < q.n && node->err == 0 && node->local.err == 0; i += n) {
         n = count_plain(node, &q, i, &n_bytes);
         if (n > 0) {
             serve_together(node, &q, i, n, n_bytes);

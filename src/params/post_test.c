@@ -3,6 +3,7 @@
  * A node of two in a simulation; the other one is played by the test, which sends a question by
  * hand. */
 #include "params/engine.h"
+#include "base/error.h"
 #include "base/test.h"
 #include "fabric/sim/sim.h"
 
@@ -189,6 +190,33 @@ static void a_question_without_all_of_its_vectors_is_refused(void **state)
     check_refused(note, &payload, sizeof payload - 8, "with 48 bytes, not 56");
 }
 
+static int tell_of_death(void *ctx, int64_t key)
+{
+    (void)ctx;
+    return gwi_fail(GW_EPEER, "rank 1 died with the latch of key %lld", (long long)key);
+}
+
+static void a_question_that_meets_the_latch_of_a_dead_process_takes_no_other(void **state)
+{
+    static gwi_hand hand;
+    gwi_local *local = gwi_node_local(node);
+    struct {
+        int64_t keys[3];
+        double values[4 * LENGTH];
+    } payload = {.values = {0}};
+    gwi_note note = ask(GWI_NOTE_ADDS, 3, payload.keys);
+    uint64_t word;
+
+    (void)state;
+    local->hand = &hand;
+    local->stuck = tell_of_death;
+    assert_true(gwi_word_try_latch(&local->store.words[2], &word));
+    assert_int_equal(run(note, &payload, sizeof payload, 4), GW_EPEER);
+    assert_non_null(strstr(gw_last_error(), "the latch of key 2"));
+    for (int64_t key = 0; key <= 6; key += 2)
+        assert_int_equal(gwi_store_latched(&local->store, key), key == 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +231,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_question_without_all_of_its_vectors_is_refused, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(
+            a_question_that_meets_the_latch_of_a_dead_process_takes_no_other, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
