@@ -42,7 +42,7 @@ static inline gwi_access gwi_access_of(unsigned kind)
                                     : GWI_ASSIGN_VALUES;
 }
 
-/* For workers of the agent's process.  Each returns what gwi_agent_check() does. */
+/* For workers of the agent's process.  What can fail returns what gwi_agent_check() does. */
 
 /* Begin an operation: as gwi_node_order().  `stays`: and wait a while for its end. */
 int gwi_agent_access(gwi_agent *agent, gwi_access access, const gwi_part *parts, size_t n,

@@ -256,11 +256,12 @@ void *gwi_send_room(gwi_node *node, int to, gwi_note *note, size_t n_bytes)
     if (link == NULL || room == NULL)
         return room;
     list(node, link);
-    link->n_notes += 1 + (note->kind == GWI_NOTE_ASK ? (int)note->n : 0);
+    size_t n_more = note->kind == GWI_NOTE_ASK ? note->n : 0; /* keys, which are in the payload */
+    link->n_notes += 1 + (int)n_more;
     node->stats.notes[note->kind]++;
     node->stats.note_bytes[note->kind] += frame->n_bytes - before;
     node->stats.bytes += frame->n_bytes - before;
-    node->stats.value_bytes += n_bytes;
+    node->stats.value_bytes += n_bytes - n_more * sizeof(int64_t);
     return room;
 }
 
@@ -303,7 +304,8 @@ static int check_key(const gwi_node *node, int64_t key)
                           (long long)key, (long long)node->geometry->n_keys - 1);
 }
 
-/* The further keys of a question, whose words are fetched.  Adds the bytes of their vectors. */
+/* The further keys of a question; the words of all are fetched.  Adds the bytes of their vectors.
+ */
 static int check_more_keys(const gwi_node *node, const gwi_note *note, const unsigned char *payload,
                            size_t *rows_bytes)
 {
@@ -312,6 +314,7 @@ static int check_more_keys(const gwi_node *node, const gwi_note *note, const uns
     if (note->n >= GWI_ASK_KEYS || note->n_bytes < note->n * sizeof(int64_t))
         return gwi_fail(GW_EBROKEN, "a question of %u bytes about %u keys", note->n_bytes,
                         note->n + 1);
+    gwi_local_fetch_word(&node->local, note->key);
     for (uint32_t i = 0; i < note->n && err == 0; i++) {
         int64_t key;
         memcpy(&key, payload + i * sizeof key, sizeof key);

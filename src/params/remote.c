@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EARLY_KEYS 4096 /* of a call, so that the agent's lock is free again within a ms */
+/* Of a call that asks early, so that the agent's lock is free again soon: some 60 us. */
+#define EARLY_KEYS 1024
+#define EARLY_BYTES ((size_t)1 << 20)
 
 /* Something that is with an agent, in the order of posting: an order in the tray, or an operation
  * that the agent of this process works on in the caller's arrays. */
@@ -565,15 +567,18 @@ static uint64_t arrivals(const gw_worker *worker)
     return atomic_load_explicit(&worker->params->hall->arrivals, memory_order_acquire);
 }
 
-/* If all keys are with the agent of this process, and few, it is asked for those that are away
- * while we look for more, so that the other node is at work meanwhile.  From the first of them on
- * we have the agent's lock. */
+/* If no other process is on the node, and the keys are few, the agent is asked for those that are
+ * away while we look for more, so that the other node is at work meanwhile.  From the first of them
+ * on we have the agent's lock, and if there is a latch to wait for we wait with it, deaf to
+ * everything: so who may have it must be a thread of this process, which is not stopped, and does
+ * not die, by itself. */
 
 static int can_ask_early(const struct access *a)
 {
     const gw_params *params = a->worker->params;
 
-    return params->n_channels == 1 && params->agent != NULL && !a->slow && a->n_keys <= EARLY_KEYS;
+    return params->agent != NULL && params->world->fabric->place.local_size == 1 && !a->slow &&
+           a->n_keys <= EARLY_KEYS && a->lent.n_bytes <= EARLY_BYTES;
 }
 
 static void wait_at_latches(gw_worker *worker, gwi_stuck *stuck, void *ctx)
@@ -587,10 +592,14 @@ static int begin_early(struct access *a)
 {
     gw_worker *worker = a->worker;
     struct posted *p = new_posted(a->kind, worker->remote->next_seq);
-    int err = p == NULL ? GW_ENOMEM
-                        : gwi_agent_begin(worker->params->agent, gwi_access_of(a->kind), a->n_keys,
-                                          a->lent, p->done);
+    gwi_hash *busy = &worker->remote->busy;
+    int err = p == NULL         ? GW_ENOMEM
+              : a->asynchronous ? gwi_hash_reserve(busy, busy->count + a->n_keys)
+                                : 0;
 
+    if (err == 0)
+        err = gwi_agent_begin(worker->params->agent, gwi_access_of(a->kind), a->n_keys, a->lent,
+                              p->done);
     if (err < 0) {
         free(p);
         return err;
