@@ -59,6 +59,7 @@ typedef struct bench {
 enum kind { PULL, PUSH };
 
 /* The measurements.  Both processes call the same. */
+void measure_machine(bench *b);
 void measure_remote(bench *b);
 void measure_localize(bench *b);
 void measure_intent(bench *b);

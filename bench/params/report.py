@@ -70,6 +70,20 @@ def at_most(found: Spread, target: float, unit: str = "") -> list[str]:
     return [f"<= {target:g}{unit}", "pass" if found.median <= target else "miss"]
 
 
+# ------------------------------------------------------------------- machine
+
+
+def machine_table(part: Part) -> Table:
+    table = Table("The machine, at the beginning of each round", ["", "figure"],
+                  notes=["Lost: by a loop that only reads the clock, on both cores at once, in gaps of more than 5 us.",
+                         "A chase: each step needs the line of the one before; 16 MB, of one core."])
+    table.rows += [["time lost, %", part.spread("lost", 100)],
+                   ["gaps, a second", part.spread("gaps")],
+                   ["a copy of 64 MB, GB/s", part.spread("copy")],
+                   ["a step of a chase, ns", part.spread("chase")]]
+    return table
+
+
 # -------------------------------------------------------------------- remote
 
 
@@ -199,8 +213,8 @@ def zipf_table(one: Part, two: Part) -> Table:
 
 
 def make_tables(run: dict[str, Any]) -> list[Table]:
-    makers = {"remote 2": remote_table, "localize 2": localize_table, "intent 2": intent_table, "hot 2": hot_table,
-              "idle 2": idle_table}
+    makers = {"machine 2": machine_table, "remote 2": remote_table, "localize 2": localize_table,
+              "intent 2": intent_table, "hot 2": hot_table, "idle 2": idle_table}
     tables = [make(Part(run, name)) for name, make in makers.items() if Part(run, name)]
     if Part(run, "zipf 2"):
         tables.append(zipf_table(Part(run, "zipf 1"), Part(run, "zipf 2")))

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Parameters on two nodes: keys of the other node, keys that move, replicas, and batches of Zipf keys.
 
-    python bench/params/run.py [--quick] [--only remote|localize|intent|hot|idle|zipf ...] [--strict] ...
+    python bench/params/run.py [--quick] [--only machine|remote|localize|intent|hot|idle|zipf ...] [--strict] ...
 
 What is measured.  Two processes with a worker each on one machine, two virtual nodes over the shm fabric; float32,
 vectors of 64 entries, 1 million keys, all of them set; key k is at home on node k % 2.  See main.c for the program.
 
+  machine   How fast it is just now, with nothing of Godwit at work: machines that share their host with others are twice
+            as slow in some hours as in others.
   remote    Pull and push of 1, 32 and 1024 random keys of the other node, whose worker sleeps: its agent serves.
             `after a pause`: 5 ms before each call, so that the request finds the agent asleep.
   localize  10,000 random keys of the other node in a call, first by one worker, then by the other one.
@@ -51,8 +53,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 GODWIT = ROOT / "build/bench/bench/params"
 PART_LIMIT_S = 120
 # By part, the numbers of nodes to start it with.
-PARTS: dict[str, tuple[int, ...]] = {"remote": (2,), "localize": (2,), "intent": (2,), "hot": (2,), "idle": (2,),
-                                     "zipf": (1, 2)}
+PARTS: dict[str, tuple[int, ...]] = {"machine": (2,), "remote": (2,), "localize": (2,), "intent": (2,), "hot": (2,),
+                                     "idle": (2,), "zipf": (1, 2)}
 
 
 def measure_part(program: Path, part: str, nodes: int, quick: bool) -> dict[str, Any]:
