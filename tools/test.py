@@ -284,15 +284,15 @@ class Stage:
 
 
 STAGES = [
-    Stage(unit, "C unit tests, as released", 420),
-    Stage(asan, "C unit tests under ASan and UBSan", 360),
-    Stage(tsan, "C unit tests under TSan", 480),
-    Stage(warnings, "gcc and clang, warnings are errors", 180),
-    Stage(fuzz, "made-up input for every decoder", 240),
-    Stage(python, "Python tests", 500),
-    Stage(debian, "Python tests, Debian's PyTorch", 500, beside="python"),
-    Stage(jobs, "whole jobs of many processes", 900),
-    Stage(package, "symbols, headers, pkg-config", 120),
+    Stage(unit, "C unit tests, as released", 900),
+    Stage(asan, "C unit tests under ASan and UBSan", 900),
+    Stage(tsan, "C unit tests under TSan", 900),
+    Stage(warnings, "gcc and clang, warnings are errors", 600),
+    Stage(fuzz, "made-up input for every decoder", 600),
+    Stage(python, "Python tests", 1000),
+    Stage(debian, "Python tests, Debian's PyTorch", 1000, beside="python"),
+    Stage(jobs, "whole jobs of many processes", 1800),
+    Stage(package, "symbols, headers, pkg-config", 300),
     Stage(checkpoints, "saves that are killed", 900, usual=False),
     Stage(stress, "parameters, a minute a combination", 5400, usual=False),
 ]
