@@ -114,13 +114,15 @@ import numpy as np
 import godwit
 
 me = godwit.init()
-kv = godwit.Parameters(2, 4096)                  # 16 KiB: a push keeps the interpreter to itself
+kv = godwit.Parameters(2, 2048)
 w = kv.worker()
-keys, updates = np.array([0]), np.ones(4096, np.float32)
+keys, updates = np.array([1, 0]), np.ones((2, 2048), np.float32)  # 16 KiB: a push keeps the interpreter to itself
+if me.rank == 2:
+    time.sleep(100)                              # its node is the home of key 1
 if me.rank == 1:
     godwit.send(0, str(os.getpid()).encode())
     while True:
-        w.push(keys, updates)                    # has the latch most of the time
+        w.push(keys[1:], updates[1:])            # has the latch most of the time
 
 peer = int(godwit.recv(1))
 state = {"pushing": 0, "seen": 0}                # the number of the push that is under way
@@ -156,8 +158,10 @@ os._exit(0)
 """
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
 @pytest.mark.parametrize("interrupt", [False, True])
-def test_a_small_call_that_waits_for_a_latch_lets_other_threads_run_and_heeds_ctrl_c(program, interrupt, leaves_nothing):
-    done = run_job(program(STOPPED.replace("INTERRUPT", str(interrupt))), 2)
+def test_a_small_call_that_waits_for_a_latch_lets_other_threads_run_and_heeds_ctrl_c(
+        program, interrupt, nodes, leaves_nothing):
+    done = run_job(program(STOPPED.replace("INTERRUPT", str(interrupt))), 1 + nodes, GODWIT_NODE_SIZE="2")
     assert "seen True True" in done.stdout, done.stdout + done.stderr
     assert ("interrupted" in done.stdout) == interrupt
