@@ -309,23 +309,20 @@ static int check_key(const gwi_node *node, int64_t key)
 static int check_more_keys(const gwi_node *node, const gwi_note *note, const unsigned char *payload,
                            size_t *rows_bytes)
 {
-    int err = 0;
-
     if (note->n >= GWI_ASK_KEYS || note->n_bytes < note->n * sizeof(int64_t))
         return gwi_fail(GW_EBROKEN, "a question of %u bytes about %u keys", note->n_bytes,
                         note->n + 1);
     gwi_local_fetch_word(&node->local, note->key);
-    for (uint32_t i = 0; i < note->n && err == 0; i++) {
+    for (uint32_t i = 0; i < note->n; i++) {
         int64_t key;
         memcpy(&key, payload + i * sizeof key, sizeof key);
         key &= ~GWI_KEY_FOLLOWS;
-        err = check_key(node, key);
-        if (gwi_unlikely(err < 0))
-            break;
+        if (check_key(node, key) < 0)
+            return GW_EBROKEN;
         gwi_local_fetch_word(&node->local, key);
         *rows_bytes += gwi_row_bytes(node, key);
     }
-    return err;
+    return 0;
 }
 
 /* What a peer of another build, or with broken memory, might send. */
