@@ -50,13 +50,11 @@ typedef struct gwi_pending {
 #ifdef GWI_MUTANTS
 #define GWI_ASK_KEYS 5 /* for simulations, which ask for few, and short ones */
 #define GWI_ASK_BYTES 32
-#define GWI_RUN_KEYS 3
 #define GWI_RUN_BYTES 24
 #else
 #define GWI_ASK_KEYS 128
 #define GWI_ASK_BYTES 16384
-#define GWI_RUN_KEYS 16
-#define GWI_RUN_BYTES 8192
+#define GWI_RUN_BYTES 16384
 #endif
 
 /* Questions of an operation that go into one note: to one node, about vectors that lie behind each
@@ -324,6 +322,9 @@ void gwi_send(gwi_node *node, int to, gwi_note *note, const void *part, size_t p
 /* The same, with a payload that is yet to be written to where this says; NULL: the node has failed.
  */
 void *gwi_send_room(gwi_node *node, int to, gwi_note *note, size_t n_bytes);
+
+/* Of that room only so much is needed: the note is written again. */
+void gwi_send_cut(gwi_node *node, int to, gwi_note *note, void *room, size_t n_bytes);
 
 /* If much is collected for that node it leaves now, so that it is busy while we go on. */
 void gwi_post_hurry(gwi_node *node, int to);

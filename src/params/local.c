@@ -357,36 +357,33 @@ void gwi_local_apply_unmarked(gwi_local *local, int64_t key, gwi_change change, 
     unlatch_changed(&k);
 }
 
-/* As a push does (store.c): to take a latch waits for all memory that was asked for before, so
- * several are taken at once, of which only the first may be waited for (W4).  Returns how many. */
-static int latch_several(gwi_local *local, const int64_t *keys, int n, struct key *ret_keys)
-{
-    int taken = 1;
+/* Several at once, as a worker walks. */
 
-    ret_keys[0] = latch(local, keys[0]);
-    for (; taken < n && taken < GWI_HAND_KEYS && local->err == 0; taken++) {
-        struct key *k = &ret_keys[taken];
-        *k = find(local, keys[taken]);
-        if (local->hand != NULL)
-            gwi_hand_note(local->hand, (uint32_t)taken, keys[taken]);
-        if (!gwi_word_try_latch(k->at, &k->word)) /* somebody has it, or we, for an equal key */
-            break;
-    }
-    return taken;
+static gwi_walker walker_of(const gwi_local *local)
+{
+    return (gwi_walker){.hand = local->hand, .stuck = local->stuck, .ctx = local->ctx};
 }
 
-void gwi_local_add_to_all(gwi_local *local, const int64_t *keys, const void *const *from, int n)
+static size_t done_or_failed(gwi_local *local, int64_t done)
 {
-    struct key held[GWI_HAND_KEYS];
+    local->err = done < 0 ? (int)done : local->err;
+    return done < 0 ? 0 : (size_t)done;
+}
 
-    for (int i = 0, taken; i < n && local->err == 0; i += taken) {
-        taken = latch_several(local, keys + i, n - i, held);
-        for (int j = 0; j < taken && local->err == 0; j++)
-            change_row(&held[j], value_of(&held[j]), GWI_ADD, from[i + j]);
-        for (int j = 0; j < taken; j++)
-            release(&held[j], gwi_word_next_version(held[j].word));
-        empty_hand(local); /* R15: when all are back */
-    }
+size_t gwi_local_read_owned(gwi_local *local, const int64_t *keys, size_t n, void *to)
+{
+    gwi_walker walker = walker_of(local);
+
+    return done_or_failed(local, gwi_store_pull_owned(&local->store, &walker, keys, n, to));
+}
+
+size_t gwi_local_add_to_owned(gwi_local *local, const int64_t *keys, size_t n, const void *from,
+                              uint64_t stop)
+{
+    gwi_walker walker = walker_of(local);
+
+    return done_or_failed(local,
+                          gwi_store_push_owned(&local->store, &walker, keys, n, from, stop));
 }
 
 unsigned gwi_local_state(const gwi_local *local, int64_t key)

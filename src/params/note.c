@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/platform.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,6 +51,13 @@ void *gwi_frame_room(gwi_frame *frame, gwi_note *note, size_t n_bytes)
     memset(to + sizeof *note + n_bytes, 0, padded(n_bytes) - n_bytes);
     frame->n_bytes += whole;
     return to + sizeof *note;
+}
+
+void gwi_frame_cut(gwi_frame *frame, gwi_note *note, void *room, size_t n_bytes)
+{
+    assert(n_bytes <= note->n_bytes);
+    frame->n_bytes = (size_t)((unsigned char *)room - sizeof *note - frame->bytes);
+    gwi_frame_room(frame, note, n_bytes); /* which there is */
 }
 
 int gwi_frame_add(gwi_frame *frame, gwi_note *note, const void *part, size_t part_bytes,

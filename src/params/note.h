@@ -101,6 +101,9 @@ int gwi_frame_add(gwi_frame *frame, gwi_note *note, const void *part, size_t par
 /* Add a note whose payload is yet to be written, to where this says; NULL: no memory. */
 void *gwi_frame_room(gwi_frame *frame, gwi_note *note, size_t n_bytes);
 
+/* Of the last note's room only so much is needed; the note is written again. */
+void gwi_frame_cut(gwi_frame *frame, gwi_note *note, void *room, size_t n_bytes);
+
 void gwi_frame_fini(gwi_frame *frame);
 
 /* Of a note with a payload of so many bytes, in a frame. */

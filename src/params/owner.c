@@ -416,59 +416,31 @@ static void serve_ask(gwi_node *node, const gwi_note *note, const unsigned char 
 /* A question about one key or several, while it is answered. */
 struct question {
     const gwi_note *note;
+    /* Whether keys can be seen to together: vectors that are to be read; those to be added to, and
+     * of which nobody has a copy, which these flags of a word say.  Who asked us at once knows where
+     * the keys are, and need not be told key by key. */
+    int together;
+    uint64_t not_if;
     size_t n;
-    int64_t keys[GWI_ASK_KEYS];                 /* not set beyond n */
-    uint64_t follows[(GWI_ASK_KEYS + 63) / 64]; /* a bit each: it is the second about that key */
-    size_t n_looked;             /* of them, whose vectors are on their way from memory */
-    const unsigned char *values; /* of the keys that are left, to add or to assign */
-    const unsigned char *ahead;  /* of those not looked at */
-    uint64_t number;             /* of the first key that is left */
+    int64_t keys[GWI_ASK_KEYS];    /* not set beyond n */
+    uint8_t follows[GWI_ASK_KEYS]; /* whether it is the second about that key */
+    const unsigned char *values;   /* of the keys that are left, to add or to assign */
+    uint64_t number;               /* of the first key that is left */
 };
 
-GWI_INLINE int follows(const struct question *q, size_t i)
+/* How many from the i-th key on go into one ANSWER, if we own the others, too; and the bytes of
+ * their vectors. */
+static size_t count_run(const gwi_node *node, const struct question *q, size_t i,
+                        size_t *ret_n_bytes)
 {
-    return q->follows[i / 64] >> i % 64 & 1;
-}
-
-/* Up to so many. */
-GWI_INLINE void fetch_vectors(const gwi_node *node, struct question *q, size_t end)
-{
-    int changes = change_in(q->note) != GWI_NO_CHANGE;
-
-    for (; q->n_looked < end && q->n_looked < q->n; q->n_looked++) {
-        int64_t key = q->keys[q->n_looked];
-        size_t row = changes ? gwi_row_bytes(node, key) : 0;
-        gwi_local_fetch_vector(&node->local, key, 0, GWI_LOCAL_FETCH);
-        for (size_t i = 0; i < row && i < GWI_LOCAL_FETCH; i += GWI_LINE)
-            __builtin_prefetch(q->ahead + i, 0, 2);
-        q->ahead += row;
-    }
-}
-
-/* Whether a key can be seen to together with others: a vector that is to be read; one that is to be
- * added to, and of which nobody has a copy.  Who asked us at once knows where the keys are, and
- * need not be told key by key.  Whether a vector is ours, and watched, only we change. */
-GWI_INLINE int is_plain(const gwi_node *node, const struct question *q, size_t i)
-{
-    const gwi_note *note = q->note;
-    int64_t key = q->keys[i];
-    unsigned does = note->flags & (unsigned)~(GWI_NOTE_BY_HOME | GWI_NOTE_FOLLOWS);
-    uint64_t word = gwi_word_look(&node->local.store.words[key]);
-
-    return gwi_word_state(word) == GWI_OWNED && note->hops == 0 &&
-           (does == GWI_NOTE_READS ||
-            (does == GWI_NOTE_ADDS && (!(word & GWI_WORD_WATCHED) || GWI_MUTANT(29)))) &&
-           !takes_the_long_way(node, note, key, follows(q, i));
-}
-
-/* How many from the i-th key on, and the bytes of their vectors. */
-static size_t count_plain(const gwi_node *node, const struct question *q, size_t i,
-                          size_t *ret_n_bytes)
-{
+    uint64_t first = gwi_word_look(&node->local.store.words[q->keys[i]]);
     size_t n = 0, n_bytes = 0;
 
-    for (; i + n < q->n && n < GWI_RUN_KEYS && n_bytes < GWI_RUN_BYTES; n++) {
-        if (!is_plain(node, q, i + n))
+    *ret_n_bytes = 0;
+    if (!q->together || (first & (GWI_WORD_STATE | q->not_if)) != GWI_OWNED)
+        return 0;
+    for (; i + n < q->n && n_bytes < GWI_RUN_BYTES; n++) {
+        if (takes_the_long_way(node, q->note, q->keys[i + n], q->follows[i + n]))
             break;
         n_bytes += gwi_row_bytes(node, q->keys[i + n]);
     }
@@ -476,44 +448,52 @@ static size_t count_plain(const gwi_node *node, const struct question *q, size_t
     return n;
 }
 
-static void add_to_all(gwi_node *node, struct question *q, size_t i, size_t n)
+static size_t rows_bytes(const gwi_node *node, const int64_t *keys, size_t n)
 {
-    const void *values[GWI_RUN_KEYS];
+    size_t sum = 0;
 
-    for (size_t j = 0; j < n; j++) {
-        values[j] = q->values;
-        q->values += gwi_row_bytes(node, q->keys[i + j]);
-    }
-    gwi_local_add_to_all(&node->local, q->keys + i, values, (int)n - GWI_MUTANT(26));
+    for (size_t i = 0; i < n; i++)
+        sum += gwi_row_bytes(node, keys[i]);
+    return sum;
 }
 
-static void read_all(gwi_node *node, struct question *q, size_t i, size_t n, unsigned char *to)
+/* One ANSWER says that several are done, up to the first that is not ours.  Returns how many, from
+ * the i-th key on; 0: not even that.  Whether a vector is ours, and watched, only we change. */
+static size_t serve_together(gwi_node *node, struct question *q, size_t i)
 {
-    for (size_t j = 0; j < n - GWI_MUTANT(28); to += gwi_row_bytes(node, q->keys[i + j++])) {
-        fetch_vectors(node, q, i + j + GWI_RUN_KEYS + 1);
-        gwi_local_read(&node->local, q->keys[i + j], to);
-    }
-}
-
-/* Plain keys: they are done together, and one ANSWER says so. */
-static void serve_together(gwi_node *node, struct question *q, size_t i, size_t n, size_t n_bytes)
-{
-    int reads = q->note->flags & GWI_NOTE_READS;
+    int to = q->note->node, reads = q->note->flags & GWI_NOTE_READS;
+    const int64_t *keys = q->keys + i;
+    size_t done, n_bytes, n = count_run(node, q, i, &n_bytes);
     gwi_note answer = {.kind = GWI_NOTE_ANSWER,
                        .flags = (uint8_t)reads,
-                       .key = q->keys[i],
+                       .key = keys[0],
                        .number = q->number,
                        .n = (uint32_t)n - 1 - (GWI_MUTANT(27) && n > 1)};
 
-    if (!reads) {
-        fetch_vectors(node, q, i + n + GWI_RUN_KEYS);
-        add_to_all(node, q, i, n);
+    void *room = n == 0 || !reads ? NULL : gwi_send_room(node, to, &answer, n_bytes);
+    if (n == 0 || (reads && room == NULL))
+        return 0;
+    if (reads)
+        done = gwi_local_read_owned(&node->local, keys, n - GWI_MUTANT(28), room) + GWI_MUTANT(28);
+    else
+        done = gwi_local_add_to_owned(&node->local, keys, n - GWI_MUTANT(26), q->values,
+                                      q->not_if) +
+               GWI_MUTANT(26);
+    if (node->local.err < 0)
+        return 0;
+    if (done < n) {
+        n_bytes = rows_bytes(node, keys, done);
+        answer.n = (uint32_t)done - 1;
+        if (reads)
+            gwi_send_cut(node, to, &answer, room, n_bytes);
     }
-    void *room = gwi_send_room(node, q->note->node, &answer, reads ? n_bytes : 0);
-    if (room != NULL && reads)
-        read_all(node, q, i, n, room);
+    if (!reads) {
+        gwi_send_room(node, to, &answer, 0);
+        q->values += n_bytes;
+    }
     q->number += n_bytes;
-    node->stats.requests += n;
+    node->stats.requests += done;
+    return done;
 }
 
 /* A question of its own about one of the keys. */
@@ -523,7 +503,7 @@ static void route_one(gwi_node *node, struct question *q, size_t i)
     size_t row = gwi_row_bytes(node, key), n_bytes = change_in(q->note) != GWI_NO_CHANGE ? row : 0;
     gwi_note one = *q->note;
 
-    one.flags = (uint8_t)((one.flags & ~GWI_NOTE_FOLLOWS) | (follows(q, i) ? GWI_NOTE_FOLLOWS : 0));
+    one.flags = (uint8_t)((one.flags & ~GWI_NOTE_FOLLOWS) | (q->follows[i] ? GWI_NOTE_FOLLOWS : 0));
     one.key = key;
     one.number = q->number;
     one.n = 0;
@@ -536,35 +516,32 @@ static void route_one(gwi_node *node, struct question *q, size_t i)
 static void read_keys(struct question *q, const unsigned char *payload)
 {
     q->keys[0] = q->note->key;
-    memset(q->follows, 0, sizeof q->follows);
     q->follows[0] = (q->note->flags & GWI_NOTE_FOLLOWS) != 0;
     for (size_t i = 1; i < q->n; i++, payload += sizeof(int64_t)) {
         int64_t key;
         memcpy(&key, payload, sizeof key);
         q->keys[i] = key & ~GWI_KEY_FOLLOWS;
-        q->follows[i / 64] |= (uint64_t)(key < 0) << i % 64;
+        q->follows[i] = key < 0;
     }
-    q->values = q->ahead = payload;
+    q->values = payload;
 }
 
-/* The words of all keys were fetched when the note was checked. */
 void gwi_take_ask(gwi_node *node, const gwi_note *note, const unsigned char *payload)
 {
+    unsigned does = note->flags & (unsigned)~(GWI_NOTE_BY_HOME | GWI_NOTE_FOLLOWS);
     struct question q;
-    size_t n, n_bytes;
+    size_t n;
 
     assert(note->kind == GWI_NOTE_ASK && note->n < GWI_ASK_KEYS);
     q.note = note;
+    q.together = note->hops == 0 && (does == GWI_NOTE_READS || does == GWI_NOTE_ADDS);
+    q.not_if = does == GWI_NOTE_READS || GWI_MUTANT(29) ? 0 : GWI_WORD_WATCHED;
     q.n = 1 + (size_t)note->n;
     q.number = note->number;
-    q.n_looked = 0;
     read_keys(&q, payload);
-    fetch_vectors(node, &q, GWI_RUN_KEYS);
     for (size_t i = 0; i < q.n && node->err == 0 && node->local.err == 0; i += n) {
-        n = count_plain(node, &q, i, &n_bytes);
-        if (n > 0) {
-            serve_together(node, &q, i, n, n_bytes);
-        } else {
+        n = serve_together(node, &q, i);
+        if (n == 0 && node->err == 0 && node->local.err == 0) {
             route_one(node, &q, i);
             n = 1;
         }

@@ -265,6 +265,19 @@ void *gwi_send_room(gwi_node *node, int to, gwi_note *note, size_t n_bytes)
     return room;
 }
 
+void gwi_send_cut(gwi_node *node, int to, gwi_note *note, void *room, size_t n_bytes)
+{
+    gwi_frame *frame = to == node->id ? &node->to_self : &link_with(node, to)->collecting;
+    size_t less = gwi_note_bytes(note->n_bytes) - gwi_note_bytes(n_bytes);
+
+    if (to != node->id) {
+        node->stats.note_bytes[note->kind] -= less;
+        node->stats.bytes -= less;
+        node->stats.value_bytes -= note->n_bytes - n_bytes;
+    }
+    gwi_frame_cut(frame, note, room, n_bytes);
+}
+
 void gwi_post_hurry(gwi_node *node, int to)
 {
     gwi_link *link = to == node->id ? NULL : link_with(node, to);
@@ -304,22 +317,19 @@ static int check_key(const gwi_node *node, int64_t key)
                           (long long)key, (long long)node->geometry->n_keys - 1);
 }
 
-/* The further keys of a question; the words of all are fetched.  Adds the bytes of their vectors.
- */
+/* The further keys of a question.  Adds the bytes of their vectors. */
 static int check_more_keys(const gwi_node *node, const gwi_note *note, const unsigned char *payload,
                            size_t *rows_bytes)
 {
     if (note->n >= GWI_ASK_KEYS || note->n_bytes < note->n * sizeof(int64_t))
         return gwi_fail(GW_EBROKEN, "a question of %u bytes about %u keys", note->n_bytes,
                         note->n + 1);
-    gwi_local_fetch_word(&node->local, note->key);
     for (uint32_t i = 0; i < note->n; i++) {
         int64_t key;
         memcpy(&key, payload + i * sizeof key, sizeof key);
         key &= ~GWI_KEY_FOLLOWS;
         if (check_key(node, key) < 0)
             return GW_EBROKEN;
-        gwi_local_fetch_word(&node->local, key);
         *rows_bytes += gwi_row_bytes(node, key);
     }
     return 0;

@@ -258,12 +258,13 @@ struct view {
     const gwi_slab *pairs; /* NULL: one node, no replicas */
 };
 
-/* One length, one node: each is known when it is compiled. */
-enum { ONE_LENGTH = 1, ONE_NODE = 2 };
+/* What is known when a walk is compiled: that there is one length; one node; that it is to end
+ * before the first vector that is not owned here, as if there were one node. */
+enum { ONE_LENGTH = 1, ONE_NODE = 2, OWNED_ONLY = 4 };
 
 GWI_INLINE struct view view_of(const gwi_store *store, int known)
 {
-    const gwi_slab *pairs = known & ONE_NODE ? NULL : store->pairs;
+    const gwi_slab *pairs = known & (ONE_NODE | OWNED_ONLY) ? NULL : store->pairs;
 
     return (struct view){.words = store->words,
                          .rows = store->slabs[0].blocks,
@@ -451,8 +452,9 @@ static __attribute__((noinline)) int read_again(const gwi_store *store, gwi_walk
     return 0;
 }
 
-GWI_INLINE int pull(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
-                    void *values, int known)
+/* Returns how many are done, or an error. */
+GWI_INLINE int64_t pull(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
+                        void *values, int known)
 {
     struct view v = view_of(store, known);
     unsigned char *to = values;
@@ -463,6 +465,8 @@ GWI_INLINE int pull(const gwi_store *store, gwi_walker *walker, const int64_t *k
         uint64_t word = words[i % ROWS_AHEAD];
         walk_on(v, words, keys, n, i);
         if (gwi_unlikely(!read_once(v, keys[i], word, to))) {
+            if (known & OWNED_ONLY && gwi_word_state(word) != GWI_OWNED)
+                return (int64_t)i;
             int err = is_away(v, word) ? see_to_other(walker, keys[i], to)
                                        : read_again(store, walker, keys[i], to);
             if (err < 0)
@@ -470,17 +474,29 @@ GWI_INLINE int pull(const gwi_store *store, gwi_walker *walker, const int64_t *k
         }
         to += row_bytes(v, keys[i]);
     }
-    return 0;
+    return (int64_t)n;
+}
+
+GWI_INLINE int64_t pull_all(const gwi_store *store, gwi_walker *walker, const int64_t *keys,
+                            size_t n, void *values, int known)
+{
+    return store->class_of == NULL ? pull(store, walker, keys, n, values, known | ONE_LENGTH)
+                                   : pull(store, walker, keys, n, values, known);
 }
 
 int gwi_store_pull(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
                    void *values)
 {
-    if (store->pairs != NULL)
-        return store->class_of == NULL ? pull(store, walker, keys, n, values, ONE_LENGTH)
-                                       : pull(store, walker, keys, n, values, 0);
-    return store->class_of == NULL ? pull(store, walker, keys, n, values, ONE_LENGTH | ONE_NODE)
-                                   : pull(store, walker, keys, n, values, ONE_NODE);
+    int64_t done = store->pairs != NULL ? pull_all(store, walker, keys, n, values, 0)
+                                        : pull_all(store, walker, keys, n, values, ONE_NODE);
+
+    return done < 0 ? (int)done : 0;
+}
+
+int64_t gwi_store_pull_owned(const gwi_store *store, gwi_walker *walker, const int64_t *keys,
+                             size_t n, void *values)
+{
+    return pull_all(store, walker, keys, n, values, OWNED_ONLY);
 }
 
 /* Push and set: take several latches, do their rows, give them back.  To take a latch waits for
@@ -551,9 +567,20 @@ GWI_INLINE void expect_special(struct view v, gwi_walker *walker, const ring wor
         walker->special_soon(walker->special_ctx, keys[i]);
 }
 
-/* `add`: NULL assigns. */
-GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
-                      const void *values, gwi_row_add *add, int known)
+/* How many of the next keys are owned here and not watched, and can be in one handful. */
+GWI_INLINE size_t count_owned(const ring words, size_t n, size_t i, uint64_t stop)
+{
+    size_t k = 0;
+
+    while (k < GRIP && i + k < n &&
+           (words[(i + k) % ROWS_AHEAD] & (GWI_WORD_STATE | stop)) == GWI_OWNED)
+        k++;
+    return k;
+}
+
+/* `add`: NULL assigns.  Returns how many are done, or an error. */
+GWI_INLINE int64_t change(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
+                          const void *values, gwi_row_add *add, int known, uint64_t stop)
 {
     struct view v = view_of(store, known);
     size_t item_bytes = store->geometry->item_bytes;
@@ -577,7 +604,10 @@ GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t 
             wary = taken = 1;
             continue;
         }
-        taken = take_handful(store, walker, keys + i, n - i, held);
+        size_t most = known & OWNED_ONLY ? count_owned(words, n, i, stop) : n - i;
+        if (known & OWNED_ONLY && most == 0)
+            return (int64_t)i;
+        taken = take_handful(store, walker, keys + i, most, held);
         if (taken < 0)
             return taken;
         uint64_t behind = 0;
@@ -592,7 +622,7 @@ GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t 
                 from += n_bytes;
                 continue;
             }
-            if (gwi_unlikely(!is_plain(held[j], add != NULL))) {
+            if (!(known & OWNED_ONLY) && gwi_unlikely(!is_plain(held[j], add != NULL))) {
                 if (is_here(v, held[j]))
                     walker->special(walker->special_ctx, key, &held[j], from, add != NULL);
                 else
@@ -618,28 +648,42 @@ GWI_INLINE int change(const gwi_store *store, gwi_walker *walker, const int64_t 
             wary = 1;
         }
     }
-    return 0;
+    return (int64_t)n;
 }
 
-GWI_INLINE int change_all(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
+GWI_INLINE int64_t change_all(const gwi_store *store, gwi_walker *walker, const int64_t *keys,
+                              size_t n, const void *values, gwi_row_add *add, int known,
+                              uint64_t stop)
+{
+    return store->class_of == NULL
+               ? change(store, walker, keys, n, values, add, known | ONE_LENGTH, stop)
+               : change(store, walker, keys, n, values, add, known, stop);
+}
+
+GWI_INLINE int change_any(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
                           const void *values, gwi_row_add *add)
 {
-    if (store->pairs != NULL)
-        return store->class_of == NULL ? change(store, walker, keys, n, values, add, ONE_LENGTH)
-                                       : change(store, walker, keys, n, values, add, 0);
-    return store->class_of == NULL
-               ? change(store, walker, keys, n, values, add, ONE_LENGTH | ONE_NODE)
-               : change(store, walker, keys, n, values, add, ONE_NODE);
+    int64_t done = store->pairs != NULL
+                       ? change_all(store, walker, keys, n, values, add, 0, 0)
+                       : change_all(store, walker, keys, n, values, add, ONE_NODE, 0);
+
+    return done < 0 ? (int)done : 0;
 }
 
 int gwi_store_push(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
                    const void *values)
 {
-    return change_all(store, walker, keys, n, values, store->ops->add);
+    return change_any(store, walker, keys, n, values, store->ops->add);
 }
 
 int gwi_store_set(const gwi_store *store, gwi_walker *walker, const int64_t *keys, size_t n,
                   const void *values)
 {
-    return change_all(store, walker, keys, n, values, NULL);
+    return change_any(store, walker, keys, n, values, NULL);
+}
+
+int64_t gwi_store_push_owned(const gwi_store *store, gwi_walker *walker, const int64_t *keys,
+                             size_t n, const void *values, uint64_t stop)
+{
+    return change_all(store, walker, keys, n, values, store->ops->add, OWNED_ONLY, stop);
 }

@@ -917,7 +917,6 @@ static void several_vectors_are_added_to_together_also_one_of_them_twice(void **
     enum { N = 3 * GWI_HAND_KEYS };
     int64_t keys[N];
     float updates[N], found[8], expected[8] = {0};
-    const void *from[N];
     gwi_local local;
     void *bytes = make_half(&local, 16);
     gwi_walker w = {.hand = &hand, .stuck = never_stuck};
@@ -927,11 +926,10 @@ static void several_vectors_are_added_to_together_also_one_of_them_twice(void **
     for (int i = 0; i < N; i++) {
         keys[i] = 2 * (i < 8 ? i : i % 3); /* all of them, and then some again and again */
         updates[i] = (float)(i + 1);
-        from[i] = &updates[i];
         expected[keys[i] / 2] += updates[i];
     }
-    gwi_local_add_to_all(&local, keys, from, N);
-    gwi_local_add_to_all(&local, keys, from, 0);
+    assert_int_equal(gwi_local_add_to_owned(&local, keys, N, updates, GWI_WORD_WATCHED), N);
+    assert_int_equal(gwi_local_add_to_owned(&local, keys, 0, updates, GWI_WORD_WATCHED), 0);
     assert_true(gwi_local_valid(&local)); /* all latches are back */
     assert_int_equal(agents.n, 0);
     assert_int_equal(
