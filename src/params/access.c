@@ -168,6 +168,12 @@ static void begin_questions(gwi_questions *q, gwi_access access, gwi_pending *pe
     q->access = access;
     q->pending = pending;
     q->n = q->n_bytes = 0;
+    q->most = GWI_FIRST_KEYS;
+}
+
+static int is_filled(const gwi_questions *q)
+{
+    return q->n >= q->most || (q->access != GWI_PULL && q->n_bytes >= GWI_ASK_BYTES);
 }
 
 static void send_questions(gwi_node *node, gwi_questions *q)
@@ -190,16 +196,17 @@ static void send_questions(gwi_node *node, gwi_questions *q)
     if (room != NULL) {
         memcpy(room, q->keys + 1, more);
         memcpy(room + more, q->values, n_bytes);
-        gwi_post_hurry(node, q->to);
+        gwi_post_hurry(node, q->to, is_filled(q));
     }
+    if (is_filled(q) && q->most < GWI_ASK_KEYS)
+        q->most *= 2;
     q->n = q->n_bytes = 0;
 }
 
 /* Whether a note has room for another question, and it belongs there. */
 static int goes_with(const gwi_questions *q, int to, uint8_t flags, const unsigned char *values)
 {
-    return to == q->to && flags == q->flags && values == q->values + q->n_bytes &&
-           q->n < GWI_ASK_KEYS && (q->access == GWI_PULL || q->n_bytes < GWI_ASK_BYTES);
+    return to == q->to && flags == q->flags && values == q->values + q->n_bytes && !is_filled(q);
 }
 
 static void ask(gwi_node *node, gwi_questions *q, int64_t key, const unsigned char *values)

@@ -46,13 +46,16 @@ typedef struct gwi_pending {
 } gwi_pending;
 
 /* How many keys, and bytes of vectors, go into one ASK and into one ANSWER; the last key may lead
- * beyond. */
+ * beyond.  The first ASK of an operation is short, and each may be twice as long as the one before,
+ * so that the other side begins soon. */
 #ifdef GWI_MUTANTS
-#define GWI_ASK_KEYS 5 /* for simulations, which ask for few, and short ones */
+#define GWI_FIRST_KEYS 2 /* for simulations, which ask for few, and short ones */
+#define GWI_ASK_KEYS 4
 #define GWI_ASK_BYTES 32
 #define GWI_RUN_BYTES 24
 #else
-#define GWI_ASK_KEYS 128
+#define GWI_FIRST_KEYS 32
+#define GWI_ASK_KEYS 128 /* that, doubled */
 #define GWI_ASK_BYTES 16384
 #define GWI_RUN_BYTES 16384
 #endif
@@ -65,6 +68,7 @@ typedef struct gwi_questions {
     int to;
     uint8_t flags;     /* of a note that the home sends */
     size_t n, n_bytes; /* keys, and of their vectors */
+    size_t most;       /* keys that go into this one */
     const unsigned char *values;
     int64_t keys[GWI_ASK_KEYS]; /* as they are sent; not set beyond n */
 } gwi_questions;
@@ -326,8 +330,9 @@ void *gwi_send_room(gwi_node *node, int to, gwi_note *note, size_t n_bytes);
 /* Of that room only so much is needed: the note is written again. */
 void gwi_send_cut(gwi_node *node, int to, gwi_note *note, void *room, size_t n_bytes);
 
-/* If much is collected for that node it leaves now, so that it is busy while we go on. */
-void gwi_post_hurry(gwi_node *node, int to);
+/* What is collected for that node leaves now, if it is much or `now` says so: it is busy while we
+ * go on. */
+void gwi_post_hurry(gwi_node *node, int to, int now);
 int gwi_post_step(gwi_node *node, gwi_fabric *fabric);
 int gwi_post_is_idle(const gwi_node *node);
 int gwi_post_is_full(const gwi_node *node, int peer); /* what is to be sent there has to wait */

@@ -278,12 +278,12 @@ void gwi_send_cut(gwi_node *node, int to, gwi_note *note, void *room, size_t n_b
     gwi_frame_cut(frame, note, room, n_bytes);
 }
 
-void gwi_post_hurry(gwi_node *node, int to)
+void gwi_post_hurry(gwi_node *node, int to, int now)
 {
     gwi_link *link = to == node->id ? NULL : link_with(node, to);
     int sent;
 
-    if (link != NULL && is_full(link, 0) && node->fabric != NULL)
+    if (link != NULL && (now || is_full(link, 0)) && node->fabric != NULL)
         send_all(node, node->fabric, link, &sent);
 }
 
