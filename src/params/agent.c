@@ -18,6 +18,7 @@
 #define LOOKS 100                /* naps between looking for deaths */
 #define ATTEND_NS (200 * GWI_US) /* after the last thing that a worker did for its agent */
 #define LONGEST_ATTEND_NS (20 * GWI_MS)
+#define KEYS_TO_COME_NS (200 * GWI_US) /* for who asks whether they have */
 #define LOOKS_PER_YIELD 32
 #define LEAST_NAP_NS (500 * GWI_US) /* each takes a processor from somebody who computes */
 #define REST 4                      /* times as long as what was done */
@@ -59,8 +60,9 @@ struct gwi_agent {
     int64_t took_ns;             /* and in the last turn */
     gwi_turns *turns;            /* for a trace; NULL: there is none */
     /* by who has the lock, read by anyone: as the node says, how often to look, when the next round
-     * is, and from when on it may doze */
+     * is, from when on it may doze, and whether it expects keys */
     _Atomic int64_t watches, next_round_ns, dozes_from_ns;
+    _Atomic int expects;
     /* by who has the lock, and by its thread when it is woken: when there was anything to do */
     _Atomic int64_t busy_ns;
     /* by who has the lock, read by anyone */
@@ -321,6 +323,7 @@ static int take_turn(gwi_agent *agent)
     atomic_store_explicit(&agent->watches, gwi_node_watches(agent->node), memory_order_relaxed);
     atomic_store_explicit(&agent->next_round_ns, gwi_node_next_ns(agent->node),
                           memory_order_relaxed);
+    atomic_store_explicit(&agent->expects, gwi_node_expects(agent->node), memory_order_relaxed);
     if (err < 0)
         fail(agent, err);
     return err < 0 ? err : busy;
@@ -582,6 +585,31 @@ int gwi_agent_attend(gwi_agent *agent, int (*is_over)(void *ctx), void *ctx)
     int over = attend_until(agent, is_over, ctx);
     stop_attending(agent);
     return over;
+}
+
+struct patience {
+    gwi_agent *agent;
+    int64_t until_ns;
+};
+
+static int have_keys_come(void *ctx)
+{
+    const struct patience *p = ctx;
+
+    return !atomic_load_explicit(&p->agent->expects, memory_order_relaxed) ||
+           gwi_now_ns() >= p->until_ns;
+}
+
+int gwi_agent_await_keys(gwi_agent *agent)
+{
+    struct patience p = {agent, gwi_now_ns() + KEYS_TO_COME_NS};
+
+    if (have_keys_come(&p))
+        return 0;
+    gwi_before_wait();
+    gwi_agent_attend(agent, have_keys_come, &p);
+    gwi_after_wait();
+    return 1;
 }
 
 static int is_done(void *ctx)

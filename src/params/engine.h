@@ -261,6 +261,7 @@ struct gwi_node {
     int64_t last_act_ns; /* if intents were to come after it; else 0 */
     double gap_ns;       /* between acting, at most but for few */
     size_t n_replicas;   /* here now */
+    size_t n_asked;      /* keys: a WANT is under way */
     double told_ns;      /* until what is told has arrived, on average; 0: not known */
     double act_ns;       /* how long a WANT takes, at most but for few */
     /* barriers */

@@ -12,6 +12,7 @@ static void ask_for(gwi_node *node, gwi_item *item)
     gwi_note note = {.kind = GWI_NOTE_WANT, .node = node->id, .key = item->key};
 
     item->asked = 1;
+    node->n_asked++;
     item->asked_ns = node->now_ns;
     note.term = item->term = ++node->terms;
     gwi_request(node, &note, NULL, 0);
@@ -118,9 +119,11 @@ static int has_ended(const gwi_item *item, uint32_t term)
 /* A WANT is answered: learn how long that takes. */
 void gwi_end_asking(gwi_node *node, gwi_item *item)
 {
-    if (item->asked)
-        gwi_timing_learn(&node->act_ns, (double)(node->now_ns - item->asked_ns));
+    if (!item->asked)
+        return;
+    gwi_timing_learn(&node->act_ns, (double)(node->now_ns - item->asked_ns));
     item->asked = 0;
+    node->n_asked--;
 }
 
 static void begin_replica(gwi_node *node, gwi_item *item, int owner, uint64_t stamp,

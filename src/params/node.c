@@ -611,6 +611,11 @@ int gwi_node_is_idle(const gwi_node *node)
     return gwi_meeting_is_idle(node) && !gwi_marks_any(&node->local.marks[node->channel]);
 }
 
+int gwi_node_expects(const gwi_node *node)
+{
+    return node->n_asked > 0;
+}
+
 int64_t gwi_node_watches(const gwi_node *node)
 {
     int64_t often = node->patience_ns / 2, least = LEAST_WATCH * node->round_ns;

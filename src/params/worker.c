@@ -310,16 +310,28 @@ int gw_worker_end_setup(gw_worker *worker)
     return err;
 }
 
+static int find_local(const gw_params *params, gw_keys keys, uint8_t *ret_local)
+{
+    int all = 1;
+
+    for (size_t i = 0; i < keys.n; i++)
+        all &= ret_local[i] = gwi_store_has(&params->store, keys.key[i]);
+    return all;
+}
+
+/* Who asks whether keys have come mostly waits for them. */
 int gw_worker_is_local(gw_worker *worker, gw_keys keys, uint8_t *ret_local)
 {
+    gwi_agent *agent = worker->params->agent;
     int err = gwi_params_check_process(worker->params);
 
     if (err == 0)
         err = gwi_params_check_keys(worker->params, keys);
     if (err < 0)
         return err;
-    for (size_t i = 0; i < keys.n; i++)
-        ret_local[i] = gwi_store_has(&worker->params->store, keys.key[i]);
+    if (!find_local(worker->params, keys, ret_local) && agent != NULL &&
+        gwi_agent_await_keys(agent))
+        find_local(worker->params, keys, ret_local);
     return 0;
 }
 
