@@ -10,6 +10,8 @@
 #define COPY_BYTES ((size_t)64 << 20)
 #define CHASE_BYTES ((size_t)16 << 20) /* more than the second cache has, less than the last */
 #define N_STEPS 200000
+#define N_SUMS 200
+#define N_TURNS 100000
 
 /* Both at once: the share of the time that a loop which only reads the clock did not get. */
 static void measure_gaps(bench *b)
@@ -30,6 +32,24 @@ static void measure_gaps(bench *b)
     note(&gaps, n / (last - begin) * 1e9);
     say(b, &lost, "lost");
     say(b, &gaps, "gaps");
+}
+
+/* Sums in registers, which nothing but another user of the same core slows down. */
+static void measure_sums(bench *b)
+{
+    series found = {0};
+
+    for (int i = 0; i < N_SUMS && b->rank == 0; i++) {
+        uint64_t sums[4] = {0};
+        double begin = now_ns();
+        for (uint64_t turn = 0; turn < N_TURNS; turn++)
+            for (int s = 0; s < 4; s++) {
+                sums[s] += turn;
+                __asm__("" : "+r"(sums[s])); /* the compiler knows better than to loop */
+            }
+        note(&found, (now_ns() - begin) / N_TURNS);
+    }
+    say(b, &found, "sums");
 }
 
 static void measure_copy(bench *b)
@@ -78,6 +98,7 @@ static void measure_chase(bench *b)
 void measure_machine(bench *b)
 {
     measure_gaps(b);
+    measure_sums(b);
     measure_copy(b);
     measure_chase(b);
 }

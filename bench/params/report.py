@@ -76,9 +76,11 @@ def at_most(found: Spread, target: float, unit: str = "") -> list[str]:
 def machine_table(part: Part) -> Table:
     table = Table("The machine, at the beginning of each round", ["", "figure"],
                   notes=["Lost: by a loop that only reads the clock, on both cores at once, in gaps of more than 5 us.",
+                         "Four sums: a turn of a loop that adds in registers; who shares the core slows it down.",
                          "A chase: each step needs the line of the one before; 16 MB, of one core."])
     table.rows += [["time lost, %", part.spread("lost", 100)],
                    ["gaps, a second", part.spread("gaps")],
+                   ["four sums, ns", part.spread("sums")],
                    ["a copy of 64 MB, GB/s", part.spread("copy")],
                    ["a step of a chase, ns", part.spread("chase")]]
     return table

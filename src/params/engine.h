@@ -2,7 +2,8 @@
  *
  *   node.c     the node as a whole: items, intents, steps
  *   access.c   workers' operations on keys that are elsewhere
- *   owner.c    what the owner of a key does, and its home
+ *   answer.c   what they are answered, by the owner
+ *   owner.c    what else the owner of a key does, and its home
  *   holder.c   what a node does for its replicas, and to get keys
  *   rounds.c   telling owners and refreshing replicas
  *   meeting.c  wait_sync and barriers
@@ -353,9 +354,20 @@ void gwi_trace_note(const gwi_node *node, int from, const gwi_note *note);
 void gwi_handle(gwi_node *node, int from, gwi_note *note, const unsigned char *payload);
 int gwi_fail_node(gwi_node *node, int err);
 
-/* owner.c */
+/* answer.c */
 void gwi_take_ask(gwi_node *node, const gwi_note *note, const unsigned char *payload);
 
+/* owner.c */
+/* A question that follows another about its key: that one may have come here before the key did,
+ * and be on its way over the home; so this one must go there, too.  In that order both go to the
+ * home, and from there to the owner. */
+GWI_INLINE int gwi_takes_the_long_way(const gwi_node *node, const gwi_note *note, int64_t key,
+                                      int follows)
+{
+    return follows && !(note->flags & GWI_NOTE_BY_HOME) && gwi_home(node, key) != node->id;
+}
+
+/* Serve a note for the owner, or pass it on. */
 void gwi_route(gwi_node *node, gwi_note *note, const unsigned char *payload);
 /* Where to send a note of ours about the key: to the owner, or where it may be known.  Adds to the
  * note's flags if the home says so. */
@@ -402,6 +414,14 @@ void gwi_take_sync(gwi_node *node, int from, const gwi_note *note);
 void gwi_take_synced(gwi_node *node, const gwi_note *note);
 void gwi_take_arrive(gwi_node *node, int from, const gwi_note *note);
 void gwi_take_release(gwi_node *node, const gwi_note *note);
+
+/* What a note does to the vector. */
+static inline gwi_change gwi_change_in(const gwi_note *note)
+{
+    return note->flags & GWI_NOTE_ADDS      ? GWI_ADD
+           : note->flags & GWI_NOTE_ASSIGNS ? GWI_ASSIGN
+                                            : GWI_NO_CHANGE;
+}
 
 /* the location cache */
 void gwi_cache_note(gwi_node *node, int64_t key, int owner);

@@ -43,22 +43,12 @@ static void pass_on(gwi_node *node, int to, gwi_note *note, const void *payload)
 
 static void serve(gwi_node *node, gwi_note *note, const unsigned char *payload);
 
-/* The question that it follows may have come here before the key did, and be on its way over the
- * home; so it must go there, too.  In that order both go to the home, and from there to the owner.
- */
-GWI_INLINE int takes_the_long_way(const gwi_node *node, const gwi_note *note, int64_t key,
-                                  int follows)
-{
-    return follows && !(note->flags & GWI_NOTE_BY_HOME) && gwi_home(node, key) != node->id;
-}
-
-/* Serve a note for the owner, or pass it on. */
 void gwi_route(gwi_node *node, gwi_note *note, const unsigned char *payload)
 {
     int home = gwi_home(node, note->key), follows = note->flags & GWI_NOTE_FOLLOWS;
 
     if (gwi_local_state(&node->local, note->key) == GWI_OWNED &&
-        !takes_the_long_way(node, note, note->key, follows)) {
+        !gwi_takes_the_long_way(node, note, note->key, follows)) {
         serve(node, note, payload);
     } else if (home == node->id) {
         int owner = gwi_directory(node, note->key)->owner;
@@ -375,13 +365,6 @@ void gwi_settle(gwi_node *node, gwi_item *item)
 
 /* serving */
 
-static gwi_change change_in(const gwi_note *note)
-{
-    return note->flags & GWI_NOTE_ADDS      ? GWI_ADD
-           : note->flags & GWI_NOTE_ASSIGNS ? GWI_ASSIGN
-                                            : GWI_NO_CHANGE;
-}
-
 /* A granted replica of the asker that lacks what it asked for would hide its own writes from
  * it: so news goes before the answer. */
 static void refresh_asker(gwi_node *node, int asker, int64_t key)
@@ -401,7 +384,7 @@ static void serve_ask(gwi_node *node, const gwi_note *note, const unsigned char 
                        .flags = note->flags & GWI_NOTE_READS,
                        .key = note->key,
                        .number = note->number};
-    gwi_change change = change_in(note);
+    gwi_change change = gwi_change_in(note);
     size_t n_bytes = note->flags & GWI_NOTE_READS ? gwi_row_bytes(node, note->key) : 0;
 
     if (change != GWI_NO_CHANGE) {
@@ -411,141 +394,6 @@ static void serve_ask(gwi_node *node, const gwi_note *note, const unsigned char 
     void *room = gwi_send_room(node, note->node, &answer, n_bytes);
     if (room != NULL && n_bytes > 0)
         gwi_local_read(&node->local, note->key, room);
-}
-
-/* A question about one key or several, while it is answered. */
-struct question {
-    const gwi_note *note;
-    /* Whether keys can be seen to together: vectors that are to be read; those to be added to, and
-     * of which nobody has a copy, which these flags of a word say.  Who asked us at once knows where
-     * the keys are, and need not be told key by key. */
-    int together;
-    uint64_t not_if;
-    size_t n;
-    int64_t keys[GWI_ASK_KEYS];    /* not set beyond n */
-    uint8_t follows[GWI_ASK_KEYS]; /* whether it is the second about that key */
-    const unsigned char *values;   /* of the keys that are left, to add or to assign */
-    uint64_t number;               /* of the first key that is left */
-};
-
-/* How many from the i-th key on go into one ANSWER, if we own the others, too; and the bytes of
- * their vectors. */
-static size_t count_run(const gwi_node *node, const struct question *q, size_t i,
-                        size_t *ret_n_bytes)
-{
-    uint64_t first = gwi_word_look(&node->local.store.words[q->keys[i]]);
-    size_t n = 0, n_bytes = 0;
-
-    *ret_n_bytes = 0;
-    if (!q->together || (first & (GWI_WORD_STATE | q->not_if)) != GWI_OWNED)
-        return 0;
-    for (; i + n < q->n && n_bytes < GWI_RUN_BYTES; n++) {
-        if (takes_the_long_way(node, q->note, q->keys[i + n], q->follows[i + n]))
-            break;
-        n_bytes += gwi_row_bytes(node, q->keys[i + n]);
-    }
-    *ret_n_bytes = n_bytes;
-    return n;
-}
-
-static size_t rows_bytes(const gwi_node *node, const int64_t *keys, size_t n)
-{
-    size_t sum = 0;
-
-    for (size_t i = 0; i < n; i++)
-        sum += gwi_row_bytes(node, keys[i]);
-    return sum;
-}
-
-/* One ANSWER says that several are done, up to the first that is not ours.  Returns how many, from
- * the i-th key on; 0: not even that.  Whether a vector is ours, and watched, only we change. */
-static size_t serve_together(gwi_node *node, struct question *q, size_t i)
-{
-    int to = q->note->node, reads = q->note->flags & GWI_NOTE_READS;
-    const int64_t *keys = q->keys + i;
-    size_t done, n_bytes, n = count_run(node, q, i, &n_bytes);
-    gwi_note answer = {.kind = GWI_NOTE_ANSWER,
-                       .flags = (uint8_t)reads,
-                       .key = keys[0],
-                       .number = q->number,
-                       .n = (uint32_t)n - 1 - (GWI_MUTANT(27) && n > 1)};
-
-    void *room = n == 0 || !reads ? NULL : gwi_send_room(node, to, &answer, n_bytes);
-    if (n == 0 || (reads && room == NULL))
-        return 0;
-    if (reads)
-        done = gwi_local_read_owned(&node->local, keys, n - GWI_MUTANT(28), room) + GWI_MUTANT(28);
-    else
-        done = gwi_local_add_to_owned(&node->local, keys, n - GWI_MUTANT(26), q->values,
-                                      q->not_if) +
-               GWI_MUTANT(26);
-    if (node->local.err < 0)
-        return 0;
-    if (done < n) {
-        n_bytes = rows_bytes(node, keys, done);
-        answer.n = (uint32_t)done - 1;
-        if (reads)
-            gwi_send_cut(node, to, &answer, room, n_bytes);
-    }
-    if (!reads) {
-        gwi_send_room(node, to, &answer, 0);
-        q->values += n_bytes;
-    }
-    q->number += n_bytes;
-    node->stats.requests += done;
-    return done;
-}
-
-/* A question of its own about one of the keys. */
-static void route_one(gwi_node *node, struct question *q, size_t i)
-{
-    int64_t key = q->keys[i];
-    size_t row = gwi_row_bytes(node, key), n_bytes = change_in(q->note) != GWI_NO_CHANGE ? row : 0;
-    gwi_note one = *q->note;
-
-    one.flags = (uint8_t)((one.flags & ~GWI_NOTE_FOLLOWS) | (q->follows[i] ? GWI_NOTE_FOLLOWS : 0));
-    one.key = key;
-    one.number = q->number;
-    one.n = 0;
-    one.n_bytes = (uint32_t)n_bytes;
-    gwi_route(node, &one, q->values);
-    q->values += n_bytes;
-    q->number += row;
-}
-
-static void read_keys(struct question *q, const unsigned char *payload)
-{
-    q->keys[0] = q->note->key;
-    q->follows[0] = (q->note->flags & GWI_NOTE_FOLLOWS) != 0;
-    for (size_t i = 1; i < q->n; i++, payload += sizeof(int64_t)) {
-        int64_t key;
-        memcpy(&key, payload, sizeof key);
-        q->keys[i] = key & ~GWI_KEY_FOLLOWS;
-        q->follows[i] = key < 0;
-    }
-    q->values = payload;
-}
-
-void gwi_take_ask(gwi_node *node, const gwi_note *note, const unsigned char *payload)
-{
-    unsigned does = note->flags & (unsigned)~(GWI_NOTE_BY_HOME | GWI_NOTE_FOLLOWS);
-    struct question q;
-    size_t n;
-
-    assert(note->kind == GWI_NOTE_ASK && note->n < GWI_ASK_KEYS);
-    q.note = note;
-    q.together = note->hops == 0 && (does == GWI_NOTE_READS || does == GWI_NOTE_ADDS);
-    q.not_if = does == GWI_NOTE_READS || GWI_MUTANT(29) ? 0 : GWI_WORD_WATCHED;
-    q.n = 1 + (size_t)note->n;
-    q.number = note->number;
-    read_keys(&q, payload);
-    for (size_t i = 0; i < q.n && node->err == 0 && node->local.err == 0; i += n) {
-        n = serve_together(node, &q, i);
-        if (n == 0 && node->err == 0 && node->local.err == 0) {
-            route_one(node, &q, i);
-            n = 1;
-        }
-    }
 }
 
 static void decide(gwi_node *node, int64_t key, int new_owner);
@@ -596,7 +444,7 @@ static void serve_tell(gwi_node *node, const gwi_note *note, const unsigned char
 {
     gwi_item *item = gwi_item_get(node, note->key);
     gwi_holder *h = item == NULL ? NULL : find_holder(item, note->node, note->term);
-    gwi_change change = change_in(note);
+    gwi_change change = gwi_change_in(note);
 
     if (h == NULL || (h->tombstone && !GWI_MUTANT(5))) {
         /* The holder has counted it itself, or never had the replica that it ends. */

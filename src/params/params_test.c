@@ -1,6 +1,8 @@
 /* params_test.c - parameters as a user of the C API sees them: opening, asking, calls. */
 #include "params/params_test.h"
 
+#include <limits.h>
+
 /* opening */
 
 static void write_and_read(const struct processes *all, int rank)
@@ -229,23 +231,30 @@ static void more_memory_than_there_is_is_refused_on_all_ranks(void **state)
     run_processes(3, ask_for_too_much);
 }
 
+static gw_world *join_as_node(const struct processes *all, int rank)
+{
+    gw_world_options opt = GW_WORLD_OPTIONS_INIT;
+    gw_world *world;
+
+    opt.rank = rank;
+    opt.size = all->n;
+    opt.node_size = 1;
+    opt.job = all->job;
+    REQUIRE(gw_world_join(&opt, &world) == 0);
+    return world;
+}
+
 /* Every key is asked of the other node, brought here, or kept as a replica, in turn. */
 static void work_on_two_nodes(const struct processes *all, int rank)
 {
-    gw_world_options join_options = GW_WORLD_OPTIONS_INIT;
+    gw_world *world = join_as_node(all, rank);
     gw_params_options opt = options(1);
     int64_t keys[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
     gw_keys some = {keys, 10};
     uint8_t local[10];
     gw_params *params;
     gw_worker *worker;
-    gw_world *world;
 
-    join_options.rank = rank;
-    join_options.size = all->n;
-    join_options.node_size = 1;
-    join_options.job = all->job;
-    REQUIRE(gw_world_join(&join_options, &world) == 0);
     REQUIRE(gw_params_open(world, &opt, &params) == 0);
     REQUIRE(gw_params_worker(params, &worker) == 0);
     size_t n = (size_t)gw_params_entries(params, some);
@@ -279,6 +288,37 @@ static void keys_are_asked_for_moved_and_replicated_between_nodes(void **state)
 {
     (void)state;
     run_processes(2, work_on_two_nodes);
+}
+
+/* A call that only looked would be repeated dozens of times before a key can have come. */
+static void count_looks(const struct processes *all, int rank)
+{
+    gw_world *world = join_as_node(all, rank);
+    gw_params_options opt = options(1);
+    int fewest = INT_MAX;
+    gw_params *params;
+    gw_worker *worker;
+
+    REQUIRE(gw_params_open(world, &opt, &params) == 0);
+    REQUIRE(gw_params_worker(params, &worker) == 0);
+    for (int64_t key = 1; key < N_KEYS && rank == 0; key += 2) {
+        int n_looks = 0;
+        uint8_t local = 0;
+        REQUIRE(gw_worker_intent(worker, (gw_keys){&key, 1}, 0, 10) == 0);
+        for (; !local; n_looks++)
+            REQUIRE(gw_worker_is_local(worker, (gw_keys){&key, 1}, &local) == 0);
+        fewest = n_looks < fewest ? n_looks : fewest;
+    }
+    REQUIRE(rank != 0 || fewest <= 3);
+    REQUIRE(gw_worker_barrier(worker) == 0);
+    REQUIRE(gw_worker_close(worker) == 0 && gw_params_close(params) == 0);
+    gw_world_close(world);
+}
+
+static void who_asks_whether_announced_keys_have_come_waits_a_moment_for_them(void **state)
+{
+    (void)state;
+    run_processes(2, count_looks);
 }
 
 static void die_before_opening(const struct processes *all, int rank)
@@ -521,6 +561,7 @@ GWI_TESTS(cmocka_unit_test(what_one_process_writes_all_read),
           cmocka_unit_test(bad_arguments_on_all_ranks_are_refused_on_all),
           cmocka_unit_test(more_memory_than_there_is_is_refused_on_all_ranks),
           cmocka_unit_test(keys_are_asked_for_moved_and_replicated_between_nodes),
+          cmocka_unit_test(who_asks_whether_announced_keys_have_come_waits_a_moment_for_them),
           cmocka_unit_test(a_death_ends_the_opening),
           cmocka_unit_test(keys_and_lengths_can_be_asked_for),
           cmocka_unit_test(bad_calls_are_refused_and_change_nothing),

@@ -22,7 +22,9 @@ static struct peer {
     gwi_outgoing out;
     int sent;
     unsigned char coming[1 << 16]; /* a message, in pieces */
-    uint64_t n_done;               /* keys, by the answers */
+    uint64_t n_done;               /* keys, by the answers; */
+    int n_answers;                 /* with so many notes; */
+    int64_t passed_on;             /* and the last key whose question came back to us, its home */
     double values[N_KEYS * LENGTH];
 } peer;
 
@@ -68,9 +70,14 @@ static int take_answer(void *ctx, const gwi_piece *piece)
     if (piece->offset + piece->n_bytes < piece->total)
         return 0;
     while (gwi_frame_next(peer.coming, piece->total, &at, &note, &payload) > 0) {
+        peer.n_done += 1 + note.n;
+        if (note.kind == GWI_NOTE_ASK) {
+            peer.passed_on = note.key;
+            continue;
+        }
         assert_int_equal(note.kind, GWI_NOTE_ANSWER);
         memcpy((unsigned char *)peer.values + note.number, payload, note.n_bytes);
-        peer.n_done += 1 + note.n;
+        peer.n_answers++;
     }
     return 0;
 }
@@ -122,6 +129,26 @@ static void a_question_about_many_keys_is_answered_for_each(void **state)
     assert_int_equal(run(note, keys, (GWI_ASK_KEYS - 1) * sizeof *keys, GWI_ASK_KEYS), 0);
     for (int64_t i = 0; i < GWI_ASK_KEYS; i++)
         assert_true(peer.values[i * LENGTH] == (double)(2 * i) && peer.values[i * LENGTH + 2] == 2);
+}
+
+/* The answer to the keys before it was to be about all of them, and is made shorter. */
+static void a_key_that_is_elsewhere_is_passed_on_between_those_that_are_answered(void **state)
+{
+    int64_t keys[6];
+    gwi_note note = ask(GWI_NOTE_READS, 6, keys);
+
+    (void)state;
+    for (int64_t key = 0; key <= 12; key += 2) {
+        double values[LENGTH] = {(double)key, 1, 2};
+        gwi_local_apply(gwi_node_local(node), key, GWI_ASSIGN, values);
+    }
+    keys[2] = 201;
+    peer.values[3 * LENGTH] = -1;
+    assert_int_equal(run(note, keys, sizeof keys, 7), 0);
+    assert_int_equal(peer.passed_on, 201);
+    assert_int_equal(peer.n_answers, 2);
+    for (int64_t i = 0; i < 7; i++)
+        assert_true(peer.values[i * LENGTH] == (i == 3 ? -1 : (double)(2 * i)));
 }
 
 static void a_question_may_add_to_many_vectors(void **state)
@@ -222,6 +249,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_question_about_many_keys_is_answered_for_each, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(
+            a_key_that_is_elsewhere_is_passed_on_between_those_that_are_answered, set_up,
+            tear_down),
         cmocka_unit_test_setup_teardown(a_question_may_add_to_many_vectors, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_question_about_too_many_keys_is_refused, set_up,
                                         tear_down),

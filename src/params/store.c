@@ -567,7 +567,7 @@ GWI_INLINE void expect_special(struct view v, gwi_walker *walker, const ring wor
         walker->special_soon(walker->special_ctx, keys[i]);
 }
 
-/* How many of the next keys are owned here and not watched, and can be in one handful. */
+/* How many of the next keys are owned here, without a flag of `stop`, and can be in one handful. */
 GWI_INLINE size_t count_owned(const ring words, size_t n, size_t i, uint64_t stop)
 {
     size_t k = 0;

@@ -939,6 +939,32 @@ static void several_vectors_are_added_to_together_also_one_of_them_twice(void **
     free(bytes);
 }
 
+/* Keys 0 and 2 are owned, 4 is watched, 1 is a copy, 3 is elsewhere. */
+static void an_owners_walk_ends_before_the_first_vector_that_is_not_its_own(void **state)
+{
+    (void)state;
+    const int64_t copy[] = {0, 2, 1, 0}, away[] = {2, 3, 0}, watched[] = {0, 2, 4, 0};
+    const float ones[] = {1, 1, 1, 1};
+    float found[4] = {-1, -1, -1, -1};
+    gwi_local local;
+    void *bytes = make_half(&local, 6);
+
+    gwi_local_copy(&local, 1, &(float){100});
+    gwi_local_flag(&local, 4, GWI_WORD_WATCHED, 1);
+    assert_int_equal(gwi_local_add_to_owned(&local, copy, 4, ones, GWI_WORD_WATCHED), 2);
+    assert_int_equal(gwi_local_add_to_owned(&local, away, 3, ones, GWI_WORD_WATCHED), 1);
+    assert_int_equal(gwi_local_add_to_owned(&local, watched, 4, ones, GWI_WORD_WATCHED), 2);
+    assert_int_equal(gwi_local_add_to_owned(&local, copy + 2, 2, ones, GWI_WORD_WATCHED), 0);
+    assert_int_equal(gwi_local_read_owned(&local, copy, 4, found), 2);
+    assert_true(found[0] == 2 && found[1] == 3 && found[2] == -1 && found[3] == -1);
+    assert_int_equal(gwi_local_read_owned(&local, away, 3, found), 1);
+    assert_int_equal(gwi_local_read_owned(&local, watched, 4, found), 4);
+    assert_true(found[2] == 0 && found[3] == 2);
+    assert_true(gwi_local_valid(&local)); /* all latches are back */
+    gwi_local_fini(&local);
+    free(bytes);
+}
+
 static void what_comes_during_a_push_does_not_overtake_what_was_passed_on(void **state)
 {
     (void)state;
@@ -1007,6 +1033,8 @@ GWI_TESTS(
     cmocka_unit_test_teardown(a_walker_that_gives_up_holds_nothing, drop),
     cmocka_unit_test_teardown(threads_lose_no_update_and_see_no_part_of_one, drop),
     cmocka_unit_test_teardown(processes_lose_no_update_and_see_no_part_of_one, drop),
+    cmocka_unit_test_teardown(an_owners_walk_ends_before_the_first_vector_that_is_not_its_own,
+                              drop),
     cmocka_unit_test_teardown(what_comes_during_a_push_does_not_overtake_what_was_passed_on, drop),
     cmocka_unit_test_teardown(a_key_that_is_elsewhere_is_passed_on_without_its_latch, drop),
     cmocka_unit_test_teardown(several_vectors_are_added_to_together_also_one_of_them_twice, drop))

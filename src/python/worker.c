@@ -901,7 +901,9 @@ static PyMethodDef worker_methods[] = {
      "Collective: return when all workers of all processes have called it or were closed."},
     {"is_local", GWI_FUNCTION(worker_is_local), METH_O,
      "is_local($self, keys, /)\n--\n\n"
-     "Which keys need no message to be pulled now: bools in the shape of keys.\n\n"
+     "Which keys need no message to be pulled now: bools in the shape of keys.\n"
+     "If some do, and announced keys are on their way here, it helps them to come first,\n"
+     "for 0.2 ms at most.\n\n"
      "    assert w.is_local(keys).all()\n"},
     {"close", GWI_FUNCTION(worker_close), METH_NOARGS,
      "close($self, /)\n--\n\nFinish what it began.  Barriers count it no longer."},
