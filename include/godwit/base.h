@@ -86,8 +86,8 @@ GW_API const char *gw_trace_problem(void);
  * ends with GW_EINTR.  The Python module uses it for Ctrl-C.  NULL: none. */
 GW_API void gw_set_interrupt_check(int (*check)(void));
 
-/* Functions to call before and after a wait inside a call that rarely waits (pull, push and
- * set), in the thread that waits.  The Python module lets go of the interpreter there.
+/* Functions to call before and after a wait inside a call that rarely waits (for example a pull of
+ * a local key), in the thread that waits.  The Python module lets go of the interpreter there.
  * NULL: none. */
 GW_API void gw_set_wait_hooks(void (*before)(void), void (*after)(void));
 

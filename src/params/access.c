@@ -173,6 +173,10 @@ static void begin_questions(gwi_questions *q, gwi_access access, gwi_pending *pe
 
 static int is_filled(const gwi_questions *q)
 {
+    _Static_assert(GWI_ASK_KEYS % GWI_FIRST_KEYS == 0 &&
+                       (GWI_ASK_KEYS / GWI_FIRST_KEYS & (GWI_ASK_KEYS / GWI_FIRST_KEYS - 1)) == 0,
+                   "doubled again and again it is what there is room for");
+
     return q->n >= q->most || (q->access != GWI_PULL && q->n_bytes >= GWI_ASK_BYTES);
 }
 
@@ -203,10 +207,10 @@ static void send_questions(gwi_node *node, gwi_questions *q)
     q->n = q->n_bytes = 0;
 }
 
-/* Whether a note has room for another question, and it belongs there. */
+/* Whether another question belongs into the same note. */
 static int goes_with(const gwi_questions *q, int to, uint8_t flags, const unsigned char *values)
 {
-    return to == q->to && flags == q->flags && values == q->values + q->n_bytes && !is_filled(q);
+    return to == q->to && flags == q->flags && values == q->values + q->n_bytes;
 }
 
 static void ask(gwi_node *node, gwi_questions *q, int64_t key, const unsigned char *values)
@@ -224,6 +228,8 @@ static void ask(gwi_node *node, gwi_questions *q, int64_t key, const unsigned ch
     }
     q->keys[q->n++] = follows ? key | GWI_KEY_FOLLOWS : key;
     q->n_bytes += gwi_row_bytes(node, key);
+    if (is_filled(q))
+        send_questions(node, q);
 }
 
 static int stand_in_line(gwi_node *node, gwi_item *item, gwi_access access, void *values,

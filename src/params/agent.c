@@ -240,6 +240,7 @@ static void fail(gwi_agent *agent, int err)
 
     snprintf(agent->sentence, sizeof agent->sentence, "%s", gw_last_error());
     atomic_store_explicit(&agent->err, err, memory_order_seq_cst);
+    atomic_store_explicit(&agent->expects, 0, memory_order_relaxed);
     atomic_store_explicit(&hall->failed_rank, agent->params->world->fabric->place.rank,
                           memory_order_relaxed);
     atomic_store_explicit(&hall->agent_err, err, memory_order_seq_cst);
@@ -588,28 +589,30 @@ int gwi_agent_attend(gwi_agent *agent, int (*is_over)(void *ctx), void *ctx)
 }
 
 struct patience {
-    gwi_agent *agent;
+    const gwi_agent *agent;
     int64_t until_ns;
+    int (*have_come)(void *ctx);
+    void *ctx;
 };
 
-static int have_keys_come(void *ctx)
+static int is_over(void *ctx)
 {
     const struct patience *p = ctx;
 
     return !atomic_load_explicit(&p->agent->expects, memory_order_relaxed) ||
-           gwi_now_ns() >= p->until_ns;
+           p->have_come(p->ctx) || gwi_now_ns() >= p->until_ns;
 }
 
-int gwi_agent_await_keys(gwi_agent *agent)
+int gwi_agent_await_keys(gwi_agent *agent, int (*have_come)(void *ctx), void *ctx)
 {
-    struct patience p = {agent, gwi_now_ns() + KEYS_TO_COME_NS};
+    struct patience p = {agent, gwi_now_ns() + KEYS_TO_COME_NS, have_come, ctx};
 
-    if (have_keys_come(&p))
-        return 0;
-    gwi_before_wait();
-    gwi_agent_attend(agent, have_keys_come, &p);
-    gwi_after_wait();
-    return 1;
+    if (!is_over(&p)) {
+        gwi_before_wait();
+        gwi_agent_attend(agent, is_over, &p);
+        gwi_after_wait();
+    }
+    return gwi_agent_check(agent->params);
 }
 
 static int is_done(void *ctx)

@@ -72,8 +72,8 @@ void gwi_agent_forget(gwi_agent *agent, _Atomic uint32_t *done, int for_good);
 /* Do its work for a while, until `is_over` says that it is enough.  Returns whether it did. */
 int gwi_agent_attend(gwi_agent *agent, int (*is_over)(void *ctx), void *ctx);
 
-/* While keys that workers want are on their way here, do its work for a moment.  Returns whether any
- * were. */
-int gwi_agent_await_keys(gwi_agent *agent);
+/* As long as keys that were wanted are on their way to this node, and those of the caller have not
+ * come, do its work for a moment. */
+int gwi_agent_await_keys(gwi_agent *agent, int (*have_come)(void *ctx), void *ctx);
 
 #endif

@@ -14,23 +14,28 @@ struct question {
     size_t n;
     int64_t keys[GWI_ASK_KEYS];    /* not set beyond n */
     uint8_t follows[GWI_ASK_KEYS]; /* whether it is the second about that key */
+    int is_mixed;                  /* some were found that are not ours */
     const unsigned char *values;   /* of the keys that are left, to add or to assign */
     uint64_t number;               /* of the first key that is left */
 };
 
-/* How many from the i-th key on go into one ANSWER, if the others are ours, too; and the bytes of
- * their vectors. */
+GWI_INLINE int is_ours(const gwi_node *node, const struct question *q, size_t i)
+{
+    uint64_t word = gwi_word_look(&node->local.store.words[q->keys[i]]);
+
+    return (word & (GWI_WORD_STATE | q->unless)) == GWI_OWNED;
+}
+
+/* How many from the i-th key on go into one ANSWER, and the bytes of their vectors.  The first is
+ * ours; mostly all are, and to look at their words before the walk does would only take time. */
 static size_t count_run(const gwi_node *node, const struct question *q, size_t i,
                         size_t *ret_n_bytes)
 {
-    uint64_t first = gwi_word_look(&node->local.store.words[q->keys[i]]);
     size_t n = 0, n_bytes = 0;
 
-    *ret_n_bytes = 0;
-    if (!q->together || (first & (GWI_WORD_STATE | q->unless)) != GWI_OWNED)
-        return 0;
     for (; i + n < q->n && n_bytes < GWI_RUN_BYTES; n++) {
-        if (gwi_takes_the_long_way(node, q->note, q->keys[i + n], q->follows[i + n]))
+        if (gwi_takes_the_long_way(node, q->note, q->keys[i + n], q->follows[i + n]) ||
+            ((n == 0 || q->is_mixed) && !is_ours(node, q, i + n)))
             break;
         n_bytes += gwi_row_bytes(node, q->keys[i + n]);
     }
@@ -79,24 +84,29 @@ static size_t add_run(gwi_node *node, struct question *q, gwi_note *answer, cons
     return done;
 }
 
-/* From the i-th key on, up to the first that is not ours.  Returns how many; 0: not even that, or
- * the node has failed.  Whether a vector is ours, and watched, only we change. */
+/* From the i-th key on, up to the first that is not ours or is watched.  Returns how many; 0: not
+ * even that, or the node has failed.  Whether a vector is ours, and watched, only we change. */
 static size_t serve_together(gwi_node *node, struct question *q, size_t i)
 {
     int reads = q->note->flags & GWI_NOTE_READS;
-    size_t n_bytes, n = count_run(node, q, i, &n_bytes);
+    size_t n_bytes, n = q->together ? count_run(node, q, i, &n_bytes) : 0;
     gwi_note answer = {.kind = GWI_NOTE_ANSWER,
                        .flags = (uint8_t)reads,
                        .key = q->keys[i],
                        .number = q->number,
                        .n = (uint32_t)n - 1 - (GWI_MUTANT(27) && n > 1)};
 
-    if (n == 0)
+    if (n == 0) {
+        q->is_mixed = 1;
         return 0;
+    }
     size_t done = reads ? read_run(node, q, &answer, q->keys + i, n, n_bytes)
                         : add_run(node, q, &answer, q->keys + i, n);
-    if (done < n)
+    assert(done > 0 || node->err < 0 || node->local.err < 0);
+    if (done < n) {
         n_bytes = rows_bytes(node, q->keys + i, done);
+        q->is_mixed = 1;
+    }
     q->values += reads ? 0 : n_bytes;
     q->number += n_bytes;
     node->stats.requests += done;
@@ -145,6 +155,7 @@ void gwi_take_ask(gwi_node *node, const gwi_note *note, const unsigned char *pay
     q.together = note->hops == 0 && (does == GWI_NOTE_READS || does == GWI_NOTE_ADDS);
     q.unless = does == GWI_NOTE_READS || GWI_MUTANT(29) ? 0 : GWI_WORD_WATCHED;
     q.n = 1 + (size_t)note->n;
+    q.is_mixed = 0;
     q.number = note->number;
     read_keys(&q, payload);
     for (size_t i = 0; i < q.n && node->err == 0 && node->local.err == 0; i += n) {

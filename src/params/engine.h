@@ -2,7 +2,7 @@
  *
  *   node.c     the node as a whole: items, intents, steps
  *   access.c   workers' operations on keys that are elsewhere
- *   answer.c   what they are answered, by the owner
+ *   answer.c   what the owner does for those of others
  *   owner.c    what else the owner of a key does, and its home
  *   holder.c   what a node does for its replicas, and to get keys
  *   rounds.c   telling owners and refreshing replicas
@@ -56,7 +56,7 @@ typedef struct gwi_pending {
 #define GWI_RUN_BYTES 24
 #else
 #define GWI_FIRST_KEYS 32
-#define GWI_ASK_KEYS 128 /* that, doubled */
+#define GWI_ASK_KEYS 128 /* doubled until it is that */
 #define GWI_ASK_BYTES 16384
 #define GWI_RUN_BYTES 16384
 #endif
@@ -329,7 +329,7 @@ void gwi_send(gwi_node *node, int to, gwi_note *note, const void *part, size_t p
  */
 void *gwi_send_room(gwi_node *node, int to, gwi_note *note, size_t n_bytes);
 
-/* Of that room only so much is needed: the note is written again. */
+/* Of the room that this note was just given only so much is needed: it is written again. */
 void gwi_send_cut(gwi_node *node, int to, gwi_note *note, void *room, size_t n_bytes);
 
 /* What is collected for that node leaves now, if it is much or `now` says so: it is busy while we

@@ -359,9 +359,18 @@ void gwi_local_apply_unmarked(gwi_local *local, int64_t key, gwi_change change, 
 
 /* Several at once, as a worker walks. */
 
+/* Only if somebody else changes what this node owns. */
+static int be_lost(void *ctx, int64_t key, void *values)
+{
+    (void)ctx;
+    (void)values;
+    return gwi_fail(GW_EBROKEN, "key %lld was given away while it was asked for", (long long)key);
+}
+
 static gwi_walker walker_of(const gwi_local *local)
 {
-    return (gwi_walker){.hand = local->hand, .stuck = local->stuck, .ctx = local->ctx};
+    return (gwi_walker){
+        .hand = local->hand, .stuck = local->stuck, .ctx = local->ctx, .other = be_lost};
 }
 
 static size_t done_or_failed(gwi_local *local, int64_t done)
@@ -382,8 +391,7 @@ size_t gwi_local_add_to_owned(gwi_local *local, const int64_t *keys, size_t n, c
 {
     gwi_walker walker = walker_of(local);
 
-    return done_or_failed(local,
-                          gwi_store_push_owned(&local->store, &walker, keys, n, from, stop));
+    return done_or_failed(local, gwi_store_push_owned(&local->store, &walker, keys, n, from, stop));
 }
 
 unsigned gwi_local_state(const gwi_local *local, int64_t key)

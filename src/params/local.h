@@ -70,9 +70,9 @@ void gwi_local_apply(gwi_local *local, int64_t key, gwi_change change, const voi
 /* The same for an owned vector, without a mark: the caller knows who has to hear of it. */
 void gwi_local_apply_unmarked(gwi_local *local, int64_t key, gwi_change change, const void *from);
 
-/* Read several vectors, or add to them without marks, up to the first that is not owned, or whose
- * word has a flag of `stop`.  They lie one behind the other.  Return how many are done; if `err` is
- * set, none. */
+/* Read several vectors, or add to them without marks, up to the first that is not owned or, to be
+ * added to, has a flag of `stop` in its word.  They lie one behind the other.  Return how many are
+ * done, or 0 if `err` is set. */
 size_t gwi_local_read_owned(gwi_local *local, const int64_t *keys, size_t n, void *to);
 size_t gwi_local_add_to_owned(gwi_local *local, const int64_t *keys, size_t n, const void *from,
                               uint64_t stop);

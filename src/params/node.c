@@ -731,8 +731,19 @@ int gwi_node_owner(const gwi_node *node, int64_t key)
     return gwi_directory(node, key)->owner;
 }
 
+static size_t count_asked(const gwi_node *node)
+{
+    gwi_hash_cursor cursor = gwi_hash_start(&node->items);
+    uint64_t key, value;
+    size_t n = 0;
+
+    while (gwi_hash_next(&node->items, &cursor, &key, &value))
+        n += ((const gwi_item *)(uintptr_t)value)->asked;
+    return n;
+}
+
 bool gwi_node_valid(const gwi_node *node)
 {
     return gwi_local_valid(&node->local) && gwi_hash_valid(&node->items) &&
-           gwi_hash_valid(&node->wants);
+           gwi_hash_valid(&node->wants) && node->n_asked == count_asked(node);
 }

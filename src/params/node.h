@@ -138,7 +138,7 @@ void gwi_node_rest(gwi_node *node, int64_t until_ns, int64_t act_until_ns);
  * which no message tells; 0: there is no need. */
 int64_t gwi_node_watches(const gwi_node *node);
 
-/* Whether keys that workers want are on their way here. */
+/* Whether keys that workers want, or wanted a moment ago, are on their way here. */
 int gwi_node_expects(const gwi_node *node);
 
 /* When it has something to do even if no message comes. */

@@ -259,7 +259,7 @@ struct view {
 };
 
 /* What is known when a walk is compiled: that there is one length; one node; that it is to end
- * before the first vector that is not owned here, as if there were one node. */
+ * before the first vector that is not owned here, so that copies need not be found. */
 enum { ONE_LENGTH = 1, ONE_NODE = 2, OWNED_ONLY = 4 };
 
 GWI_INLINE struct view view_of(const gwi_store *store, int known)

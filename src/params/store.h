@@ -116,7 +116,8 @@ int gwi_store_set(const gwi_store *store, gwi_walker *walker, const int64_t *key
                   const void *values);
 
 /* For whoever answers for the node, who alone changes what it owns: up to the first vector that it
- * does not own, or whose word has a flag of `stop`.  Return how many are done, or an error. */
+ * does not own or, to be added to, has a flag of `stop` in its word.  Return how many are done, or
+ * an error. */
 int64_t gwi_store_pull_owned(const gwi_store *store, gwi_walker *walker, const int64_t *keys,
                              size_t n, void *values);
 int64_t gwi_store_push_owned(const gwi_store *store, gwi_walker *walker, const int64_t *keys,

@@ -310,28 +310,37 @@ int gw_worker_end_setup(gw_worker *worker)
     return err;
 }
 
-static int find_local(const gw_params *params, gw_keys keys, uint8_t *ret_local)
-{
-    int all = 1;
+struct look {
+    const gw_params *params;
+    gw_keys keys;
+    size_t first; /* that is not here */
+};
 
-    for (size_t i = 0; i < keys.n; i++)
-        all &= ret_local[i] = gwi_store_has(&params->store, keys.key[i]);
-    return all;
+static int are_here(void *ctx)
+{
+    struct look *look = ctx;
+
+    while (look->first < look->keys.n &&
+           gwi_store_has(&look->params->store, look->keys.key[look->first]))
+        look->first++;
+    return look->first == look->keys.n;
 }
 
 /* Who asks whether keys have come mostly waits for them. */
 int gw_worker_is_local(gw_worker *worker, gw_keys keys, uint8_t *ret_local)
 {
-    gwi_agent *agent = worker->params->agent;
+    const gw_params *params = worker->params;
+    struct look look = {params, keys, 0};
     int err = gwi_params_check_process(worker->params);
 
     if (err == 0)
         err = gwi_params_check_keys(worker->params, keys);
+    if (err == 0 && params->agent != NULL && !are_here(&look))
+        err = gwi_agent_await_keys(params->agent, are_here, &look);
     if (err < 0)
         return err;
-    if (!find_local(worker->params, keys, ret_local) && agent != NULL &&
-        gwi_agent_await_keys(agent))
-        find_local(worker->params, keys, ret_local);
+    for (size_t i = 0; i < keys.n; i++)
+        ret_local[i] = gwi_store_has(&params->store, keys.key[i]);
     return 0;
 }
 
