@@ -145,7 +145,9 @@ GW_API int64_t gw_worker_clock(const gw_worker *worker);
 GW_API int gw_worker_barrier(gw_worker *worker);
 
 /* `ret_local[i]` becomes 1 if a pull of key i needs no message now, else 0.  If some do, and
- * announced keys are on their way here, it helps them to come first, for about 0.2 ms. */
+ * announced keys are on their way here, it helps them to come first, for about 0.2 ms.  If some
+ * do and nobody serves this process's share of the keys any more, for example because a rank died,
+ * it fails: they will not come. */
 GW_API int gw_worker_is_local(gw_worker *worker, gw_keys keys, uint8_t *ret_local);
 
 /* Sampling: pulling keys that chance chooses, such as the negatives of a training step.

@@ -34,7 +34,8 @@ static void die_with_a_latch_that_the_agent_wants(const struct processes *all, i
     gw_world *world;
     gw_params *params = open_in_nodes(all, rank, 2, &world);
     gw_worker *worker;
-    int64_t key = 0, keys[] = {0, 2, 4}, start;
+    int64_t key = 0, keys[] = {0, 2, 4}, away = 1, start;
+    uint8_t local = 0;
     static float values[3 * LENGTH];
     uint64_t word;
     int err = 0;
@@ -54,6 +55,11 @@ static void die_with_a_latch_that_the_agent_wants(const struct processes *all, i
         err = gw_worker_pull(worker, (gw_keys){keys, 3}, values, 3 * LENGTH, NULL);
     else
         err = gw_worker_barrier(worker);
+    REQUIRE(err == GW_EPEER && strstr(gw_last_error(), "rank 1") != NULL);
+    if (rank == 0) /* who waits for a key hears of it, too: it will not come */
+        do
+            err = gw_worker_is_local(worker, (gw_keys){&away, 1}, &local);
+        while (err == 0 && !local && gwi_now_ns() - start < 10 * GWI_SECOND);
     REQUIRE(err == GW_EPEER && strstr(gw_last_error(), "rank 1") != NULL);
     REQUIRE(gw_params_close(params) == GW_EPEER);
     REQUIRE(gwi_now_ns() - start < 10 * GWI_SECOND);
