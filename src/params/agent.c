@@ -32,6 +32,7 @@
 #define ROOM_NS GWI_MS               /* for who goes where its vectors are, and then stays there */
 #define BESIDE_ROOM_NS (50 * GWI_US) /* each turn that is taken beside its asker costs as much */
 #define LOOK_AROUND_NS (20 * GWI_MS) /* between looks for deaths, 4 us each */
+#define SELDOM_NS (100 * GWI_MS)     /* the same, while somebody waits for us to sleep */
 
 struct sync_order {
     struct sync_order *next;
@@ -379,13 +380,13 @@ static void stay_near(const gwi_agent *agent)
         gwi_thread_go_to_cpu(there);
 }
 
-/* Deaths ring no bell; but looking for them takes as long as an answer. */
-static void look_around(gwi_agent *agent)
+/* Deaths ring no bell; but looking for them takes as long as an answer.  So if it is that long ago. */
+static void look_around(gwi_agent *agent, int64_t ago_ns)
 {
     gwi_fabric *f = agent->params->world->fabric;
     int64_t now = gwi_now_ns();
 
-    if (now - agent->looked_around_ns < LOOK_AROUND_NS)
+    if (now - agent->looked_around_ns < ago_ns)
         return;
     agent->looked_around_ns = now;
     if (f->ops->check(f) >= 0)
@@ -482,7 +483,7 @@ static void sleep_a_while(gwi_agent *agent, gwi_waiter *waiter)
     if (asleep && !waiter->armed)
         note_waking(agent, waiter->beside);
     else if (around)
-        look_around(agent);
+        look_around(agent, waiter->at_once ? SELDOM_NS : LOOK_AROUND_NS);
 }
 
 /* A turn of its own thread; the last one before it dozes, and the first one after, act on whatever

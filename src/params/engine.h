@@ -175,11 +175,13 @@ typedef struct gwi_node_worker {
     int finished;
 } gwi_node_worker;
 
-/* What there is for another node, and what comes from it.  It exists while there is anything: so
- * what a node remembers and looks through is in proportion to those it talks to just now. */
+/* What there is for another node, and what comes from it.  But for a few it exists while there is
+ * anything: so what a node remembers and looks through is in proportion to those it talks to just
+ * now. */
 typedef struct gwi_link {
     int peer;
     int listed;            /* among those with something to send */
+    int busy;              /* listed, or something is coming */
     struct gwi_link *next; /* there */
     gwi_frame collecting, sending;
     int n_notes;      /* in `collecting`; of questions, keys */
@@ -242,6 +244,7 @@ struct gwi_node {
     size_t cache_n;              /* a power of two */
     gwi_node_worker *workers;
     gwi_hash links;      /* node -> gwi_link * */
+    size_t n_busy_links; /* of them */
     gwi_link *last_link; /* that was looked up; NULL: none */
     gwi_link *first_to_send, *last_to_send;
     int hears_itself;   /* reads what it said to itself */

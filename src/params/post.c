@@ -17,6 +17,10 @@
 /* The longest that is used again: making one takes the system a while. */
 #define FRAME_KEPT ((size_t)16 << 20)
 
+/* Links that are kept when there is nothing for them: who asks for one key after the other would
+ * make one for each. */
+#define KEPT_LINKS 16
+
 /* How many notes are looked at together, and how many are known ahead. */
 #define BURST 8
 #define AHEAD 32           /* a power of two, above 3 bursts */
@@ -80,14 +84,24 @@ static void free_link(gwi_link *link)
     free(link);
 }
 
-static void forget_link(gwi_node *node, gwi_link *link)
+static void set_busy(gwi_node *node, gwi_link *link, int busy)
+{
+    node->n_busy_links += (size_t)busy;
+    node->n_busy_links -= (size_t)link->busy;
+    link->busy = busy;
+}
+
+/* If there is nothing for it any more. */
+static void rest_link(gwi_node *node, gwi_link *link)
 {
     if (link->listed || link->coming.bytes != NULL)
+        return;
+    set_busy(node, link, 0);
+    if (node->links.count <= KEPT_LINKS)
         return;
     gwi_hash_remove(&node->links, (uint64_t)link->peer, NULL);
     if (node->last_link == link)
         node->last_link = NULL;
-    give_back_frame(node, &link->collecting);
     free_link(link);
 }
 
@@ -101,6 +115,7 @@ static void list(gwi_node *node, gwi_link *link)
     if (link->listed)
         return;
     link->listed = 1;
+    set_busy(node, link, 1);
     link->next = NULL;
     if (node->first_to_send == NULL)
         node->first_to_send = link;
@@ -112,7 +127,7 @@ static void list(gwi_node *node, gwi_link *link)
 /* Nothing is to be sent or half received. */
 int gwi_post_is_idle(const gwi_node *node)
 {
-    return node->links.count == 0 && node->to_self.n_bytes == 0;
+    return node->n_busy_links == 0 && node->to_self.n_bytes == 0;
 }
 
 int gwi_post_is_full(const gwi_node *node, int peer)
@@ -177,11 +192,8 @@ static int begin_frame(gwi_node *node, gwi_link *link, size_t n_first)
                       : node->fabric->ops->reserve(node->fabric, rank_of(node, link->peer),
                                                    node->lane, &room);
 
-    if (bytes != NULL && room >= sizeof node->opening + n_first) {
-        give_back_frame(node, frame);
-        *frame = (gwi_frame){.bytes = bytes, .capacity = room};
-        link->in_place = 1;
-    }
+    link->in_place = bytes != NULL && room >= sizeof node->opening + n_first;
+    *frame = link->in_place ? (gwi_frame){.bytes = bytes, .capacity = room} : take_frame(node);
     return gwi_frame_begin(frame, node->opening);
 }
 
@@ -189,7 +201,7 @@ static int begin_frame(gwi_node *node, gwi_link *link, size_t n_first)
 static void commit(gwi_node *node, gwi_fabric *fabric, gwi_link *link)
 {
     fabric->ops->commit(fabric, rank_of(node, link->peer), node->lane, link->collecting.n_bytes);
-    link->collecting = take_frame(node);
+    link->collecting = (gwi_frame){0};
     link->n_notes = 0;
     link->in_place = 0;
     node->stats.messages++;
@@ -208,7 +220,7 @@ static int send_all(gwi_node *node, gwi_fabric *fabric, gwi_link *link, int *ret
     while (link->under_way || link->collecting.n_bytes > 0) {
         if (!link->under_way) {
             link->sending = link->collecting;
-            link->collecting = take_frame(node);
+            link->collecting = (gwi_frame){0};
             link->n_notes = 0;
             link->out = (gwi_outgoing){.peer = rank_of(node, link->peer),
                                        .lane = node->lane,
@@ -553,15 +565,16 @@ static int take_piece(void *ctx, const gwi_piece *piece)
         return node->err;
     if (link->coming.bytes == NULL && !piece->abandoned && piece->offset == 0)
         link->coming = take_frame(node);
+    set_busy(node, link, 1);
     int whole = piece->abandoned ? 0 : put_together(&link->coming, piece);
     if (whole > 0) {
         whole = read_message(node, from, link->coming.bytes, piece->total);
     } else if (whole == 0 && !piece->abandoned) {
-        forget_link(node, link); /* if nothing came of it */
+        rest_link(node, link); /* if nothing came of it */
         return 0;
     }
     give_back_frame(node, &link->coming);
-    forget_link(node, link);
+    rest_link(node, link);
     return whole;
 }
 
@@ -576,7 +589,7 @@ static int send_listed(gwi_node *node, gwi_fabric *fabric)
         int all = node->err == 0 ? send_all(node, fabric, link, &sent) : 0;
         link->listed = 0;
         if (all == 1)
-            forget_link(node, link);
+            rest_link(node, link);
         else
             list(node, link);
         link = next;

@@ -244,6 +244,57 @@ static void a_question_that_meets_the_latch_of_a_dead_process_takes_no_other(voi
         assert_int_equal(gwi_store_latched(&local->store, key), key == 2);
 }
 
+#define MANY 40
+
+static int discard(void *ctx, const gwi_piece *piece)
+{
+    (void)ctx, (void)piece;
+    return 0;
+}
+
+/* Node 0 has something for each of the others, who only listen. */
+static int speak_or_listen(void *state, gwi_fabric *f, int64_t now_ns)
+{
+    gwi_note note = {.kind = GWI_NOTE_RELEASE, .number = 1};
+    int *speaks = state;
+
+    if (f->place.rank > 0) {
+        int err = f->ops->poll(f, GWI_LANE_PARAMS, -1, discard, NULL);
+        return err < 0 ? err : 1;
+    }
+    for (int peer_node = 1; peer_node < MANY && *speaks; peer_node++)
+        gwi_send(node, peer_node, &note, NULL, 0, NULL, 0);
+    assert_true(!*speaks || !gwi_post_is_idle(node));
+    *speaks = 0;
+    int err = gwi_node_step(node, f, now_ns);
+    return err < 0 ? err : gwi_post_is_idle(node);
+}
+
+static void who_has_spoken_with_many_is_idle_and_remembers_few(void **state)
+{
+    static const int64_t length = LENGTH;
+    gwi_node_options options = {.geometry = &geometry, .node = 0, .nodes = MANY, .workers = 1};
+    gwi_sim_options sim_options = {.seed = 5, .size = MANY, .node_size = 1, .room_bytes = 1 << 16};
+    int speaks = 1;
+    void *states[MANY] = {&speaks};
+    gwi_sim *sim;
+
+    (void)state;
+    assert_int_equal(gwi_geometry_init(&geometry, N_KEYS, &length, 1, GW_F64), 0);
+    assert_int_equal(gwi_node_new(&options, &node), 0);
+    assert_int_equal(gwi_sim_new(&sim_options, &sim), 0);
+    for (int round = 0; round < 3; round++) {
+        speaks = 1;
+        assert_int_equal(gwi_sim_run(sim, speak_or_listen, states, 100000), 0);
+        assert_true(gwi_post_is_idle(node));
+        assert_in_range(node->links.count, 1, MANY / 2);
+    }
+    gwi_node_abandon(node, gwi_sim_fabric(sim, 0));
+    gwi_sim_free(sim);
+    gwi_node_free(node);
+    gwi_geometry_fini(&geometry);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +314,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(
             a_question_that_meets_the_latch_of_a_dead_process_takes_no_other, set_up, tear_down),
+        cmocka_unit_test(who_has_spoken_with_many_is_idle_and_remembers_few),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
