@@ -437,7 +437,7 @@ static void bring_here(gwi_node *node, gwi_pending *pending, const int64_t *keys
             gwi_post_step(node, node->fabric);
         for (size_t j = i; i % GWI_ORDER_AHEAD == 0 && j < n && j < i + GWI_ORDER_AHEAD; j++) {
             gwi_local_fetch_word(&node->local, keys[j]);
-            gwi_hash_fetch(&node->items, (uint64_t)keys[j]);
+            gwi_fetch_memo(node, keys[j]);
             gwi_fetch_owner(node, keys[j]);
         }
         if (gwi_local_state(&node->local, keys[i]) != GWI_OWNED)

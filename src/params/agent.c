@@ -380,7 +380,8 @@ static void stay_near(const gwi_agent *agent)
         gwi_thread_go_to_cpu(there);
 }
 
-/* Deaths ring no bell; but looking for them takes as long as an answer.  So if it is that long ago. */
+/* Deaths ring no bell; but looking for them takes as long as an answer.  So if it is that long ago.
+ */
 static void look_around(gwi_agent *agent, int64_t ago_ns)
 {
     gwi_fabric *f = agent->params->world->fabric;

@@ -1,6 +1,7 @@
 /* engine.h - what the parts of a node share.
  *
- *   node.c     the node as a whole: items, intents, steps
+ *   node.c     the node as a whole: intents, steps
+ *   items.c    what is remembered of keys
  *   access.c   workers' operations on keys that are elsewhere
  *   answer.c   what the owner does for those of others
  *   owner.c    what else the owner of a key does, and its home
@@ -140,6 +141,7 @@ typedef struct gwi_item {
     gwi_parked *parked;  /* for the key's next stay here */
     int64_t asked_ns;
     uint32_t tenure; /* of an owned key: how often it has changed owners */
+    uint32_t place;  /* among all items; constant */
     /* what is rarely needed: the ends of these lists, and other operations that wait */
     gwi_op_in_line *last;
     gwi_parked *last_parked;
@@ -151,6 +153,12 @@ typedef struct gwi_item {
 
 #define GWI_ITEM_FETCH (3 * GWI_LINE) /* bytes that are needed most of the time */
 _Static_assert(offsetof(gwi_item, last) <= GWI_ITEM_FETCH, "what is needed comes in three lines");
+
+/* What it remembers of every key. */
+typedef struct gwi_memo {
+    uint32_t item_1; /* the place of its item plus 1; 0: there is none */
+    uint32_t wants;  /* how many intents of our workers for it are in force */
+} gwi_memo;
 
 typedef struct gwi_sync {
     int active;
@@ -224,11 +232,11 @@ struct gwi_node {
     void *memory; /* mapped: what nobody has touched is not there */
     size_t memory_bytes;
     gwi_local local;
-    gwi_hash wants;       /* key -> how many intents of our workers for it are in force */
-    gwi_hash items;       /* key -> gwi_item * */
-    gwi_item *found;      /* one of them that is needed now, or NULL */
-    uint64_t n_forgotten; /* of them */
-    gwi_kept kept_items;
+    gwi_memo *memos;  /* by index in the channel */
+    gwi_item **items; /* [n_item_places]; NULL: nothing is there now */
+    uint32_t n_item_places, item_capacity;
+    size_t n_items;      /* that there are now; */
+    gwi_kept kept_items; /* and the others */
     gwi_kept *kept_rows; /* by length class */
     size_t kept_rows_bytes;
     size_t n_last_words;    /* items that have one */
@@ -293,14 +301,31 @@ static inline gwi_place_of_key *gwi_directory(const gwi_node *node, int64_t key)
     return &node->directory[gwi_spread_place(&node->local.spread, key)];
 }
 
-/* items */
-gwi_item *gwi_item_find(gwi_node *node, int64_t key);
+/* items.c */
+GWI_INLINE gwi_memo *gwi_memo_of(const gwi_node *node, int64_t key)
+{
+    return &node->memos[gwi_spread_index(&node->local.spread, key)];
+}
+
+GWI_INLINE void gwi_fetch_memo(const gwi_node *node, int64_t key)
+{
+    __builtin_prefetch(gwi_memo_of(node, key), 1, 2);
+}
+
+/* NULL: there is none. */
+GWI_INLINE gwi_item *gwi_item_find(const gwi_node *node, int64_t key)
+{
+    uint32_t place_1 = gwi_memo_of(node, key)->item_1;
+
+    return place_1 == 0 ? NULL : node->items[place_1 - 1];
+}
+
 gwi_item *gwi_item_get(gwi_node *node, int64_t key);  /* made if need be; NULL: no memory */
 void gwi_item_forget(gwi_node *node, gwi_item *item); /* if nothing is going on any more */
 
 /* Find an item, and get it on its way from memory: of a replica the first line is what is needed
  * most of the time, of an owned key two. */
-GWI_INLINE gwi_item *gwi_item_fetch(gwi_node *node, int64_t key)
+GWI_INLINE gwi_item *gwi_item_fetch(const gwi_node *node, int64_t key)
 {
     gwi_item *item = gwi_item_find(node, key);
     unsigned state = gwi_word_state(
@@ -314,9 +339,15 @@ GWI_INLINE gwi_item *gwi_item_fetch(gwi_node *node, int64_t key)
     return item;
 }
 
+/* From `*at` on, in any order, which is 0 at first; NULL: there are no more. */
+gwi_item *gwi_item_next(const gwi_node *node, uint32_t *at);
+void gwi_items_fini(gwi_node *node);
+bool gwi_items_valid(const gwi_node *node);
+
 size_t gwi_row_bytes(const gwi_node *node, int64_t key);
 void *gwi_row_take(gwi_node *node, int64_t key); /* memory for a vector; NULL: there is none */
 void gwi_row_give_back(gwi_node *node, int64_t key, void *row); /* NULL is fine */
+void gwi_rows_fini(gwi_node *node);
 
 /* Whether nothing that we said to ourselves is still to be heard, so that more need not be said. */
 static inline int gwi_has_heard_itself(const gwi_node *node)
@@ -391,7 +422,7 @@ void gwi_changed_here(gwi_node *node, gwi_item *item, int all);
 /* Whether an intent for the key is in force here. */
 static inline int gwi_is_wanted(const gwi_node *node, int64_t key)
 {
-    return gwi_hash_get(&node->wants, (uint64_t)key, NULL);
+    return gwi_memo_of(node, key)->wants > 0;
 }
 
 void gwi_want(gwi_node *node, int64_t key);

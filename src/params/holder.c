@@ -22,13 +22,7 @@ static void ask_for(gwi_node *node, gwi_item *item)
  * anyway, or has asked the home to let one have it, which is not taken back. */
 void gwi_want(gwi_node *node, int64_t key)
 {
-    uint64_t *wants = gwi_hash_enter(&node->wants, (uint64_t)key);
-
-    if (wants == NULL) {
-        gwi_fail_node(node, GW_ENOMEM);
-        return;
-    }
-    ++*wants;
+    gwi_memo_of(node, key)->wants++;
     if (gwi_local_state(&node->local, key) != GWI_ABSENT)
         return;
     gwi_item *item = gwi_item_get(node, key);
@@ -38,12 +32,11 @@ void gwi_want(gwi_node *node, int64_t key)
 
 void gwi_unwant(gwi_node *node, int64_t key)
 {
-    uint64_t *wants = gwi_hash_find(&node->wants, (uint64_t)key);
+    gwi_memo *memo = gwi_memo_of(node, key);
 
-    assert(wants != NULL && *wants > 0);
-    if (--*wants > 0)
+    assert(memo->wants > 0);
+    if (--memo->wants > 0)
         return;
-    gwi_hash_remove(&node->wants, (uint64_t)key, NULL);
     uint64_t word = gwi_word_look(&node->local.store.words[key]);
     if (gwi_word_state(word) == GWI_OWNED && !(word & GWI_WORD_WATCHED))
         return; /* no other node has it */

@@ -29,12 +29,10 @@ static void add_point(gwi_node *node, gwi_sync *sync, int what, int64_t key, uin
 
 static void note_points(gwi_node *node, gwi_sync *sync)
 {
-    gwi_hash_cursor cursor = gwi_hash_start(&node->items);
-    uint64_t key, value;
+    const gwi_item *item;
 
     sync->n_points = 0;
-    while (gwi_hash_next(&node->items, &cursor, &key, &value)) {
-        const gwi_item *item = (const gwi_item *)(uintptr_t)value;
+    for (uint32_t at = 0; (item = gwi_item_next(node, &at)) != NULL;) {
         if (item->last_word.values != NULL)
             add_point(node, sync, DROPPED, item->key, item->last_word.term, 0);
         if (item->told.values != NULL)
@@ -45,12 +43,15 @@ static void note_points(gwi_node *node, gwi_sync *sync)
 
 static void note_wanted(gwi_node *node, gwi_sync *sync)
 {
-    gwi_hash_cursor cursor = gwi_hash_start(&node->wants);
-    uint64_t key, n;
-
-    while (gwi_hash_next(&node->wants, &cursor, &key, &n))
-        if (gwi_local_state(&node->local, (int64_t)key) == GWI_ABSENT)
-            add_point(node, sync, WANTED, (int64_t)key, 0, 0);
+    for (int w = 0; w < node->workers_n; w++) {
+        const gwi_intents *intents = &node->workers[w].intents;
+        for (size_t i = 0; i < intents->n_in_force; i++)
+            for (size_t k = 0; k < intents->in_force[i].n; k++) {
+                int64_t key = intents->in_force[i].keys[k];
+                if (gwi_local_state(&node->local, key) == GWI_ABSENT)
+                    add_point(node, sync, WANTED, key, 0, 0);
+            }
+    }
 }
 
 /* If keys only move, one that others want too may come and be gone again: it has been asked for. */

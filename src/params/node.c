@@ -1,6 +1,7 @@
-/* node.c - a node as a whole: items, intents, steps. */
+/* node.c - a node as a whole: intents, steps. */
 #include "params/engine.h"
 #include "base/error.h"
+#include "base/pages.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -12,9 +13,6 @@
 #define DOZE_NS (5 * GWI_MS)        /* to be woken then takes a worker 10 us at most */
 #define LONG_DOZE_NS (200 * GWI_MS) /* while intents for a clock to come are there */
 #define BURST 8                     /* keys for which something is fetched together, as in post.c */
-#define KEPT_ITEMS 16384            /* to be used again, and of vectors so many bytes */
-#define KEPT_ROWS_BYTES ((size_t)8 << 20)
-#define KEPT_AHEAD 4 /* of those kept, to be fetched before they are needed */
 
 #ifdef GWI_MUTANTS
 int gwi_mutant;
@@ -27,7 +25,8 @@ static int make_parts(gwi_node *node, const gwi_node_options *opt)
     const gwi_geometry *g = opt->geometry;
     gwi_spread spread = opt->local != NULL ? opt->local->spread
                                            : gwi_spread_of(opt->node, opt->nodes, 1);
-    size_t longest = 0, n_places = gwi_spread_n_places(&spread, g->n_keys);
+    size_t longest = 0, n_places = gwi_spread_n_places(&spread, g->n_keys),
+           n_memos = (size_t)gwi_spread_n_indices(&spread, g->n_keys);
 
     for (uint32_t c = 0; c < g->n_classes; c++)
         longest = g->classes[c].row_bytes > longest ? g->classes[c].row_bytes : longest;
@@ -45,18 +44,22 @@ static int make_parts(gwi_node *node, const gwi_node_options *opt)
                         node->memory_bytes, (long long)g->n_keys);
     }
     node->directory = calloc(n_places, sizeof *node->directory);
+    node->memos = calloc(n_memos, sizeof *node->memos);
     node->cache = calloc(node->cache_n, sizeof *node->cache);
     node->workers = calloc((size_t)opt->workers, sizeof *node->workers);
     node->kept_rows = calloc(g->n_classes, sizeof *node->kept_rows);
     node->scratch = malloc(longest);
     node->scratch2 = malloc(longest);
-    if (node->directory == NULL || node->cache == NULL || node->workers == NULL ||
-        node->kept_rows == NULL || node->scratch == NULL || node->scratch2 == NULL)
+    if (node->directory == NULL || node->memos == NULL || node->cache == NULL ||
+        node->workers == NULL || node->kept_rows == NULL || node->scratch == NULL ||
+        node->scratch2 == NULL)
         return gwi_fail(GW_ENOMEM, "node %d of %d", opt->node, opt->nodes);
     for (size_t i = 0; i < n_places; i++)
         node->directory[i].owner = opt->node;
-    if (opt->local != NULL) {
+    if (opt->local != NULL) { /* not one of many in a simulation, most of whose keys sleep */
         node->local = *opt->local;
+        gwi_pages_map(node->memos, n_memos * sizeof *node->memos);
+        gwi_pages_map(node->cache, node->cache_n * sizeof *node->cache);
         return 0;
     }
     return gwi_local_init(&node->local, g, &spread, node->memory, node->memory_bytes);
@@ -93,35 +96,6 @@ int gwi_node_new(const gwi_node_options *opt, gwi_node **ret_node)
     return 0;
 }
 
-static void free_line(gwi_op_in_line *op)
-{
-    while (op != NULL) {
-        gwi_op_in_line *next = op->next;
-        free(op);
-        op = next;
-    }
-}
-
-/* What it owns; the item itself can be used again. */
-static void empty_item(gwi_item *item)
-{
-    free_line(item->first);
-    while (item->arrivals != NULL) {
-        struct gwi_arrival *next = item->arrivals->next;
-        free(item->arrivals);
-        item->arrivals = next;
-    }
-    while (item->parked != NULL) {
-        gwi_parked *next = item->parked->next;
-        free(item->parked);
-        item->parked = next;
-    }
-    free(item->told.values); /* there are such only when the node ends */
-    free(item->last_word.values);
-    if (item->holders != item->few)
-        free(item->holders);
-}
-
 static void free_worker(gwi_node_worker *worker)
 {
     gwi_intents_fini(&worker->intents);
@@ -133,24 +107,11 @@ void gwi_node_abandon(gwi_node *node, gwi_fabric *fabric)
     gwi_post_give_up(node, fabric);
 }
 
-static void free_kept(gwi_kept *kept);
-static void free_kept_rows(gwi_node *node);
-
 void gwi_node_free(gwi_node *node)
 {
-    uint64_t key, value;
-
     if (node == NULL)
         return;
-    gwi_hash_cursor cursor = gwi_hash_start(&node->items);
-    while (gwi_hash_next(&node->items, &cursor, &key, &value)) {
-        gwi_item *item = (gwi_item *)(uintptr_t)value;
-        empty_item(item);
-        free(item);
-    }
-    gwi_hash_fini(&node->items);
-    gwi_hash_fini(&node->wants);
-    free_kept(&node->kept_items);
+    gwi_items_fini(node);
     for (uint32_t i = 0; i < node->n_pendings; i++)
         free(node->pendings[i]);
     free(node->pendings);
@@ -164,7 +125,7 @@ void gwi_node_free(gwi_node *node)
     free(node->directory);
     free(node->cache);
     free(node->workers);
-    free_kept_rows(node);
+    gwi_rows_fini(node);
     free(node->marked.key);
     free(node->due.key);
     free(node->later.key);
@@ -179,137 +140,6 @@ int gwi_fail_node(gwi_node *node, int err)
     if (node->err == 0)
         node->err = err;
     return err;
-}
-
-/* memory that is used again and again */
-
-/* NULL: there is none.  What will be taken soon is on its way from memory. */
-static void *take_kept(gwi_kept *kept, size_t n_bytes)
-{
-    if (kept->n == 0)
-        return NULL;
-    kept->n--;
-    for (size_t at = 0; kept->n >= KEPT_AHEAD && at < GWI_LOCAL_FETCH && at < n_bytes;
-         at += GWI_LINE)
-        __builtin_prefetch((unsigned char *)kept->blocks[kept->n - KEPT_AHEAD] + at, 1);
-    return kept->blocks[kept->n];
-}
-
-/* Returns whether there was room. */
-static int keep(gwi_kept *kept, void *block)
-{
-    if (kept->n == kept->capacity) {
-        size_t capacity = kept->capacity == 0 ? 64 : 2 * kept->capacity;
-        void **blocks = realloc(kept->blocks, capacity * sizeof *blocks);
-        if (blocks == NULL)
-            return 0;
-        kept->blocks = blocks;
-        kept->capacity = capacity;
-    }
-    kept->blocks[kept->n++] = block;
-    return 1;
-}
-
-static void free_kept(gwi_kept *kept)
-{
-    while (kept->n > 0)
-        free(kept->blocks[--kept->n]);
-    free(kept->blocks);
-}
-
-/* items */
-
-gwi_item *gwi_item_find(gwi_node *node, int64_t key)
-{
-    uint64_t value;
-
-    if (node->found != NULL && node->found->key == key)
-        return node->found;
-    return gwi_hash_get(&node->items, (uint64_t)key, &value) ? (gwi_item *)(uintptr_t)value : NULL;
-}
-
-gwi_item *gwi_item_get(gwi_node *node, int64_t key)
-{
-    gwi_item *item = gwi_item_find(node, key);
-
-    if (item != NULL)
-        return item;
-    item = take_kept(&node->kept_items, sizeof *item);
-    if (item == NULL)
-        item = aligned_alloc(GWI_LINE, sizeof *item);
-    if (item != NULL)
-        *item = (gwi_item){.key = key};
-    if (item == NULL || gwi_hash_put(&node->items, (uint64_t)key, (uint64_t)(uintptr_t)item) < 0) {
-        free(item);
-        gwi_fail_node(node,
-                      gwi_fail(GW_ENOMEM, "what there is to remember of key %lld", (long long)key));
-        return NULL;
-    }
-    return item;
-}
-
-/* Flags that lie beside each other are not asked in a row: the compiler would look at several at
- * once, and the processor, before it can, has to finish all that was written lately. */
-static int is_quiet(const gwi_item *item)
-{
-    return item->n_holders == 0 && !item->asked && item->told.values == NULL && !item->moving &&
-           item->first == NULL && !item->due && item->last_word.values == NULL && !item->later &&
-           item->awaits == NULL && item->parked == NULL;
-}
-
-void gwi_item_forget(gwi_node *node, gwi_item *item)
-{
-    /* A replica's term and stamp must be known.  Those of an owned key need not: without holders
-     * nobody remembers a stamp, and terms never come again. */
-    if (!is_quiet(item) || gwi_local_state(&node->local, item->key) == GWI_REPLICA)
-        return;
-    gwi_hash_remove(&node->items, (uint64_t)item->key, NULL);
-    node->n_forgotten++;
-    if (node->found == item)
-        node->found = NULL;
-    empty_item(item);
-    if (node->kept_items.n == KEPT_ITEMS || !keep(&node->kept_items, item))
-        free(item);
-}
-
-size_t gwi_row_bytes(const gwi_node *node, int64_t key)
-{
-    return gwi_geometry_class(node->geometry, key)->row_bytes;
-}
-
-/* Vectors on their way are kept for a moment, again and again. */
-
-void *gwi_row_take(gwi_node *node, int64_t key)
-{
-    const gwi_length_class *class = gwi_geometry_class(node->geometry, key);
-    void *row = take_kept(&node->kept_rows[class - node->geometry->classes], class->row_bytes);
-
-    if (row != NULL) {
-        node->kept_rows_bytes -= class->row_bytes;
-        return row;
-    }
-    row = malloc(class->row_bytes);
-    if (row == NULL)
-        gwi_fail_node(node, gwi_fail(GW_ENOMEM, "a vector of %zu bytes", class->row_bytes));
-    return row;
-}
-
-void gwi_row_give_back(gwi_node *node, int64_t key, void *row)
-{
-    const gwi_length_class *class = gwi_geometry_class(node->geometry, key);
-
-    if (row == NULL || node->kept_rows_bytes + class->row_bytes > KEPT_ROWS_BYTES ||
-        !keep(&node->kept_rows[class - node->geometry->classes], row))
-        free(row);
-    else
-        node->kept_rows_bytes += class->row_bytes;
-}
-
-static void free_kept_rows(gwi_node *node)
-{
-    for (uint32_t c = 0; node->kept_rows != NULL && c < node->geometry->n_classes; c++)
-        free_kept(&node->kept_rows[c]);
-    free(node->kept_rows);
 }
 
 /* the location cache */
@@ -380,7 +210,7 @@ static void fetch_to_ask(gwi_node *node, int64_t key)
 
     if (gwi_word_state(word) == GWI_OWNED && !(word & GWI_WORD_WATCHED))
         return;
-    gwi_hash_fetch(&node->items, (uint64_t)key);
+    gwi_item_fetch(node, key);
     gwi_fetch_owner(node, key);
 }
 
@@ -390,7 +220,7 @@ static void fetch_ahead(gwi_node *node, const gwi_intent *intent, size_t i)
         return;
     for (size_t j = i == 0 ? 0 : i + 2 * BURST; j < intent->n && j < i + 3 * BURST; j++) {
         gwi_local_fetch_word(&node->local, intent->keys[j]);
-        gwi_hash_fetch(&node->wants, (uint64_t)intent->keys[j]);
+        gwi_fetch_memo(node, intent->keys[j]);
     }
     for (size_t j = i == 0 ? 0 : i + BURST; j < intent->n && j < i + 2 * BURST; j++)
         fetch_to_ask(node, intent->keys[j]);
@@ -593,18 +423,15 @@ void gwi_node_rest(gwi_node *node, int64_t until_ns, int64_t act_until_ns)
 
 int gwi_node_is_idle(const gwi_node *node)
 {
-    gwi_hash_cursor cursor = gwi_hash_start(&node->items);
-    uint64_t key, value;
+    const gwi_item *item;
 
     if (!gwi_post_is_idle(node))
         return 0;
-    while (gwi_hash_next(&node->items, &cursor, &key, &value)) {
-        const gwi_item *item = (const gwi_item *)(uintptr_t)value;
+    for (uint32_t at = 0; (item = gwi_item_next(node, &at)) != NULL;)
         if (item->first != NULL || item->last_word.values != NULL || item->awaits != NULL ||
             item->asked || item->told.values != NULL || item->moving || item->due || item->later ||
             item->parked != NULL)
             return 0;
-    }
     for (uint32_t i = 0; i < node->n_pendings; i++)
         if (node->pendings[i]->left > 0)
             return 0;
@@ -625,7 +452,7 @@ int64_t gwi_node_watches(const gwi_node *node)
     for (int w = 0; w < node->workers_n; w++)
         if (node->workers[w].intents.n_in_force > 0)
             return WATCH_NS;
-    return node->items.count > 0 ? WATCH_NS : 0;
+    return node->n_items > 0 ? WATCH_NS : 0;
 }
 
 int64_t gwi_node_next_ns(const gwi_node *node)
@@ -663,7 +490,7 @@ int gwi_node_is_local(const gwi_node *node, int64_t key)
 
 const gwi_node_stats *gwi_node_count(gwi_node *node)
 {
-    node->stats.items = node->items.count;
+    node->stats.items = node->n_items;
     node->stats.replicas = node->n_replicas;
     node->stats.owned = node->owned_before + node->stats.moves -
                         node->stats.notes[GWI_NOTE_TRANSFER];
@@ -701,13 +528,13 @@ static size_t item_bytes(const gwi_node *node, const gwi_item *item)
 gwi_node_memory gwi_node_measure(gwi_node *node)
 {
     const gwi_geometry *g = node->geometry;
-    gwi_hash_cursor cursor = gwi_hash_start(&node->items);
-    uint64_t key, value;
+    int64_t n_indices = gwi_spread_n_indices(&node->local.spread, g->n_keys);
+    const gwi_item *item;
     gwi_node_memory m = {
         .words = (size_t)g->n_keys * (sizeof(gwi_word) + 2 * sizeof(uint32_t)) +
-                 gwi_marks_bytes(gwi_spread_n_indices(&node->local.spread, g->n_keys)),
+                 (size_t)n_indices * sizeof *node->memos + gwi_marks_bytes(n_indices),
         .directory = gwi_spread_n_places(&node->local.spread, g->n_keys) * sizeof *node->directory,
-        .items = (node->items.n_slots + node->wants.n_slots) * (sizeof(gwi_hash_entry) + 1),
+        .items = node->n_item_places * sizeof *node->items,
         .post = gwi_post_bytes(node)};
 
     for (size_t i = 0; i < node->cache_n; i++)
@@ -715,8 +542,8 @@ gwi_node_memory gwi_node_measure(gwi_node *node)
     for (uint32_t c = 0; c < g->n_classes; c++)
         m.rows += gwi_slab_in_use(&node->local.store.slabs[c]) * g->classes[c].row_bytes +
                   gwi_slab_in_use(&node->local.pairs[c]) * 2 * g->classes[c].row_bytes;
-    while (gwi_hash_next(&node->items, &cursor, &key, &value))
-        m.items += item_bytes(node, (const gwi_item *)(uintptr_t)value);
+    for (uint32_t at = 0; (item = gwi_item_next(node, &at)) != NULL;)
+        m.items += item_bytes(node, item);
     return m;
 }
 
@@ -733,17 +560,16 @@ int gwi_node_owner(const gwi_node *node, int64_t key)
 
 static size_t count_asked(const gwi_node *node)
 {
-    gwi_hash_cursor cursor = gwi_hash_start(&node->items);
-    uint64_t key, value;
+    const gwi_item *item;
     size_t n = 0;
 
-    while (gwi_hash_next(&node->items, &cursor, &key, &value))
-        n += ((const gwi_item *)(uintptr_t)value)->asked;
+    for (uint32_t at = 0; (item = gwi_item_next(node, &at)) != NULL;)
+        n += item->asked;
     return n;
 }
 
 bool gwi_node_valid(const gwi_node *node)
 {
-    return gwi_local_valid(&node->local) && gwi_hash_valid(&node->items) &&
-           gwi_hash_valid(&node->wants) && node->n_asked == count_asked(node);
+    return gwi_local_valid(&node->local) && gwi_items_valid(node) &&
+           node->n_asked == count_asked(node);
 }

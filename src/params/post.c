@@ -323,10 +323,15 @@ static int is_expected(const gwi_node *node, const gwi_note *answer, size_t row)
 
 static int check_key(const gwi_node *node, int64_t key)
 {
-    return gwi_likely(key >= 0 && key < node->geometry->n_keys)
-               ? 0
-               : gwi_fail(GW_EBROKEN, "a note about key %lld; keys go from 0 to %lld",
-                          (long long)key, (long long)node->geometry->n_keys - 1);
+    const gwi_spread *spread = &node->local.spread;
+
+    if (gwi_unlikely(key < 0 || key >= node->geometry->n_keys))
+        return gwi_fail(GW_EBROKEN, "a note about key %lld; keys go from 0 to %lld", (long long)key,
+                        (long long)node->geometry->n_keys - 1);
+    if (gwi_unlikely(spread->channels > 1 && gwi_spread_channel(spread, key) != node->channel))
+        return gwi_fail(GW_EBROKEN, "a note about key %lld, of channel %d, to channel %d",
+                        (long long)key, gwi_spread_channel(spread, key), node->channel);
+    return 0;
 }
 
 /* The further keys of a question.  Adds the bytes of their vectors. */
@@ -401,10 +406,6 @@ struct outlook {
     uint64_t n;         /* that were */
     uint64_t n_fetched; /* of these, whose vectors were */
     int64_t key[AHEAD]; /* whose vector will be needed; -1: none */
-    struct seen {
-        gwi_item *item;       /* of the key, or NULL */
-        uint64_t n_forgotten; /* of all by then: if it is more now, it may be gone */
-    } seen[AHEAD];
 };
 
 static int64_t fetch_first(const gwi_node *node, const gwi_note *note)
@@ -418,10 +419,8 @@ static int64_t fetch_first(const gwi_node *node, const gwi_note *note)
         gwi_fetch_owner(node, key);
     if (note->kind == GWI_NOTE_ANSWER || (note->kind == GWI_NOTE_ASK && note->n > 0))
         return -1;
-    if (note->kind == GWI_NOTE_WANT || note->kind == GWI_NOTE_GIVE)
-        gwi_hash_fetch(&node->wants, (uint64_t)key);
     gwi_local_fetch_word(&node->local, key);
-    gwi_hash_fetch(&node->items, (uint64_t)key);
+    gwi_fetch_memo(node, key);
     return key;
 }
 
@@ -453,10 +452,9 @@ static void fetch_vectors(gwi_node *node, struct outlook *o, uint64_t end)
             gwi_local_fetch_vector(&node->local, o->key[i % AHEAD], 0, GWI_LINE);
     for (uint64_t i = begin; i < o->n_fetched; i++) {
         int64_t key = o->key[i % AHEAD];
-        o->seen[i % AHEAD] = (struct seen){NULL, node->n_forgotten};
         if (key < 0)
             continue;
-        o->seen[i % AHEAD].item = gwi_item_fetch(node, key);
+        gwi_item_fetch(node, key);
         gwi_local_fetch_vector(&node->local, key, GWI_LINE, GWI_LOCAL_FETCH);
     }
 }
@@ -468,8 +466,6 @@ static void look_ahead(gwi_node *node, struct outlook *o, const unsigned char *b
         look_at_notes(node, o, bytes, n_bytes, handled + 3 * BURST);
         fetch_vectors(node, o, handled + 2 * BURST);
     }
-    const struct seen *seen = &o->seen[handled % AHEAD];
-    node->found = seen->n_forgotten == node->n_forgotten ? seen->item : NULL;
 }
 
 static int read_frame(gwi_node *node, int from, const unsigned char *bytes, size_t n_bytes)
@@ -495,7 +491,6 @@ static int read_frame(gwi_node *node, int from, const unsigned char *bytes, size
         if (gwi_unlikely(node->local.err < 0)) /* nothing is to be believed any more */
             gwi_fail_node(node, node->local.err);
     }
-    node->found = NULL;
     return more < 0 ? gwi_fail_node(node, more) : node->err;
 }
 

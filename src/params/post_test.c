@@ -205,6 +205,16 @@ static void a_question_about_a_key_that_there_is_not_is_refused(void **state)
     check_refused(note, keys, sizeof keys, "key 400; keys go from 0 to 399");
 }
 
+static void a_question_about_a_key_of_another_channel_is_refused(void **state)
+{
+    int64_t keys[2];
+    gwi_note note = ask(GWI_NOTE_READS, 2, keys);
+
+    (void)state;
+    node->local.spread = gwi_spread_of(0, 2, 2); /* key 2 is of channel 1 */
+    check_refused(note, keys, sizeof keys, "key 2, of channel 1, to channel 0");
+}
+
 static void a_question_without_all_of_its_vectors_is_refused(void **state)
 {
     struct {
@@ -310,6 +320,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_question_about_a_key_that_there_is_not_is_refused, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_question_about_a_key_of_another_channel_is_refused,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_question_without_all_of_its_vectors_is_refused, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(

@@ -31,7 +31,7 @@ static size_t least(size_t a, size_t b)
 static void fetch_places(const gwi_node *node, const gwi_keys_noted *keys, size_t from, size_t to)
 {
     for (size_t i = from; i < least(to, keys->n); i++) {
-        gwi_hash_fetch(&node->items, (uint64_t)keys->key[i]);
+        gwi_fetch_memo(node, keys->key[i]);
         gwi_local_fetch_word(&node->local, keys->key[i]);
     }
 }

@@ -74,7 +74,7 @@ static inline int64_t gwi_spread_n_home(const gwi_spread *s, int channel, int64_
 /* The how-manieth of its channel, whatever its home; and the reverse. */
 static inline int64_t gwi_spread_index(const gwi_spread *s, int64_t key)
 {
-    return gwi_spread_place(s, key) * s->nodes + gwi_spread_home(s, key);
+    return s->channels == 1 ? key : gwi_spread_place(s, key) * s->nodes + gwi_spread_home(s, key);
 }
 
 static inline int64_t gwi_spread_key(const gwi_spread *s, int channel, int64_t index)
