@@ -184,15 +184,6 @@ int gwi_hash_put(gwi_hash *hash, uint64_t key, uint64_t value)
     return 0;
 }
 
-void gwi_hash_fetch(const gwi_hash *hash, uint64_t key)
-{
-    if (hash->count == 0)
-        return;
-    size_t home = home_of(hash, gwi_hash_u64(key));
-    __builtin_prefetch(hash->tag + home, 0, 2);
-    __builtin_prefetch(hash->entry + home, 0, 2);
-}
-
 bool gwi_hash_get(const gwi_hash *hash, uint64_t key, uint64_t *ret_value)
 {
     size_t slot;
@@ -209,19 +200,6 @@ uint64_t *gwi_hash_find(gwi_hash *hash, uint64_t key)
     size_t slot;
 
     return has_key(hash, key, &slot) ? &hash->entry[slot].value : NULL;
-}
-
-uint64_t *gwi_hash_enter(gwi_hash *hash, uint64_t key)
-{
-    if (gwi_hash_reserve(hash, hash->count + 1) < 0)
-        return NULL;
-    size_t slot = search(hash, key);
-    if (hash->tag[slot] == 0) {
-        set_slot(hash, slot, (gwi_hash_entry){key, 0});
-        hash->count++;
-        assert(hash->n_slots > CHECKED_SLOTS || gwi_hash_valid(hash));
-    }
-    return &hash->entry[slot].value;
 }
 
 /* Empty the slot `hole`.  An entry further on moves into the hole if that does

@@ -67,12 +67,6 @@ bool gwi_hash_get(const gwi_hash *hash, uint64_t key, uint64_t *ret_value);
  * the next put, reserve or remove. */
 uint64_t *gwi_hash_find(gwi_hash *hash, uint64_t key);
 
-/* The same; if `key` is not there it is entered, with the value 0.  NULL: no memory. */
-uint64_t *gwi_hash_enter(gwi_hash *hash, uint64_t key);
-
-/* Get the place where `key` would be on its way from memory. */
-void gwi_hash_fetch(const gwi_hash *hash, uint64_t key);
-
 /* Take `key` out; returns whether it was there.  `ret_value` may be NULL. */
 bool gwi_hash_remove(gwi_hash *hash, uint64_t key, uint64_t *ret_value);
 
