@@ -409,7 +409,6 @@ static int await_too(gwi_item *item, gwi_pending *pending)
 
 static void await_arrival(gwi_node *node, gwi_pending *pending, int64_t key)
 {
-    gwi_note note = {.kind = GWI_NOTE_LOCALIZE, .node = node->id, .key = key};
     gwi_item *item = gwi_item_get(node, key);
     int err = 0;
 
@@ -417,10 +416,7 @@ static void await_arrival(gwi_node *node, gwi_pending *pending, int64_t key)
         return;
     if (item->awaits == NULL) {
         item->awaits = pending;
-        if (gwi_home(node, key) == node->id && gwi_has_heard_itself(node))
-            gwi_take_localize(node, &note);
-        else
-            gwi_send(node, gwi_home(node, key), &note, NULL, 0, NULL, 0);
+        gwi_have_it_given(node, key);
     } else {
         err = await_too(item, pending);
     }

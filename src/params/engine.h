@@ -411,6 +411,7 @@ void gwi_request_for(gwi_node *node, const gwi_item *replica, gwi_note *note, co
                      size_t n_bytes);
 void gwi_settle(gwi_node *node, gwi_item *item);
 void gwi_take_localize(gwi_node *node, const gwi_note *note);
+void gwi_have_it_given(gwi_node *node, int64_t key); /* to us, whoever has it and wants it */
 void gwi_take_move(gwi_node *node, const gwi_note *note);
 void gwi_take_give(gwi_node *node, const gwi_note *note);
 void gwi_take_transfer(gwi_node *node, const gwi_note *note, const unsigned char *payload);

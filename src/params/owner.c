@@ -519,6 +519,16 @@ void gwi_take_localize(gwi_node *node, const gwi_note *note)
         decide(node, note->key, note->node);
 }
 
+void gwi_have_it_given(gwi_node *node, int64_t key)
+{
+    gwi_note note = {.kind = GWI_NOTE_LOCALIZE, .node = node->id, .key = key};
+
+    if (gwi_home(node, key) == node->id && gwi_has_heard_itself(node))
+        gwi_take_localize(node, &note);
+    else
+        gwi_send(node, gwi_home(node, key), &note, NULL, 0, NULL, 0);
+}
+
 /* If the owner changed since it asked, whoever it is now knows who wants the key. */
 void gwi_take_move(gwi_node *node, const gwi_note *note)
 {

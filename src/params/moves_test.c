@@ -1,0 +1,133 @@
+/* moves_test.c - how a key comes to who wants it, and how many notes that takes.
+ *
+ * Two nodes in a simulation; key 0 is at home on node 0, key 1 on node 1. */
+#include "params/engine.h"
+#include "base/test.h"
+#include "fabric/sim/sim.h"
+
+#define N_KEYS 4
+#define QUIET 100 /* steps of both; no message is under way for so long */
+
+static gwi_geometry geometry;
+static gwi_node *nodes[2];
+static gwi_sim *sim;
+
+static int set_up(void **state)
+{
+    static const int64_t length = 2;
+    gwi_sim_options options = {.seed = 3, .size = 2, .node_size = 1, .room_bytes = 1 << 16};
+
+    (void)state;
+    assert_int_equal(gwi_geometry_init(&geometry, N_KEYS, &length, 1, GW_F32), 0);
+    for (int i = 0; i < 2; i++) {
+        gwi_node_options node = {.geometry = &geometry, .node = i, .nodes = 2, .workers = 1};
+        assert_int_equal(gwi_node_new(&node, &nodes[i]), 0);
+    }
+    assert_int_equal(gwi_sim_new(&options, &sim), 0);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        gwi_node_abandon(nodes[i], gwi_sim_fabric(sim, i));
+    gwi_sim_free(sim);
+    for (int i = 0; i < 2; i++)
+        gwi_node_free(nodes[i]);
+    gwi_geometry_fini(&geometry);
+    return 0;
+}
+
+/* Until nothing is on its way any more. */
+static void settle_down(void)
+{
+    int rank;
+
+    for (int n_quiet = 0; n_quiet < QUIET;) {
+        assert_true(gwi_sim_step(sim, &rank));
+        if (rank < 0)
+            continue;
+        int busy = gwi_node_step(nodes[rank], gwi_sim_fabric(sim, rank), gwi_sim_now_ns(sim));
+        assert_true(busy >= 0);
+        n_quiet = busy > 0 ? 0 : n_quiet + 1;
+    }
+    assert_true(gwi_node_is_idle(nodes[0]) && gwi_node_is_idle(nodes[1]));
+}
+
+static void bring(int to, int64_t key)
+{
+    int64_t seq;
+
+    assert_int_equal(gwi_node_localize(nodes[to], 0, &key, 1, &seq), 0);
+    settle_down();
+    assert_int_equal(gwi_local_state(gwi_node_local(nodes[to]), key), GWI_OWNED);
+    gwi_node_count_anew(nodes[0]);
+    gwi_node_count_anew(nodes[1]);
+}
+
+static void announce(int node, int64_t key)
+{
+    assert_int_equal(gwi_node_intent(nodes[node], 0, &key, 1, 0, 1), 0);
+    settle_down();
+}
+
+static uint64_t n_notes(int node)
+{
+    const gwi_node_stats *stats = gwi_node_count(nodes[node]);
+    uint64_t sum = 0;
+
+    for (int kind = 0; kind < GWI_N_NOTES; kind++)
+        sum += stats->notes[kind];
+    return sum;
+}
+
+static void check_states(int64_t key, unsigned on_0, unsigned on_1)
+{
+    assert_int_equal(gwi_local_state(gwi_node_local(nodes[0]), key), on_0);
+    assert_int_equal(gwi_local_state(gwi_node_local(nodes[1]), key), on_1);
+}
+
+static void a_key_goes_home_with_two_notes_if_its_home_wants_it(void **state)
+{
+    (void)state;
+    bring(1, 0);
+    announce(0, 0);
+    check_states(0, GWI_OWNED, GWI_ABSENT);
+    assert_int_equal(n_notes(0) + n_notes(1), 2); /* a GIVE and a TRANSFER */
+}
+
+static void a_key_goes_from_home_to_who_wants_it_with_two_notes(void **state)
+{
+    (void)state;
+    announce(0, 1);
+    check_states(1, GWI_OWNED, GWI_ABSENT);
+    assert_int_equal(n_notes(0) + n_notes(1), 2); /* a WANT and a TRANSFER */
+}
+
+static void who_still_wants_a_key_that_goes_home_keeps_a_copy(void **state)
+{
+    (void)state;
+    bring(1, 0);
+    announce(1, 0);
+    announce(0, 0);
+    check_states(0, GWI_OWNED, GWI_REPLICA);
+    assert_int_equal(n_notes(0) + n_notes(1), 2);
+}
+
+static void a_key_that_its_home_uses_is_copied(void **state)
+{
+    (void)state;
+    announce(1, 1);
+    announce(0, 1);
+    check_states(1, GWI_REPLICA, GWI_OWNED);
+    assert_int_equal(n_notes(0) + n_notes(1), 2); /* a WANT and a GRANT */
+}
+
+GWI_TESTS(cmocka_unit_test_setup_teardown(a_key_goes_home_with_two_notes_if_its_home_wants_it,
+                                          set_up, tear_down),
+          cmocka_unit_test_setup_teardown(a_key_goes_from_home_to_who_wants_it_with_two_notes,
+                                          set_up, tear_down),
+          cmocka_unit_test_setup_teardown(who_still_wants_a_key_that_goes_home_keeps_a_copy, set_up,
+                                          tear_down),
+          cmocka_unit_test_setup_teardown(a_key_that_its_home_uses_is_copied, set_up, tear_down))
