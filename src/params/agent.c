@@ -21,7 +21,7 @@
 #define KEYS_TO_COME_NS (200 * GWI_US) /* for who asks whether they have */
 #define LOOKS_PER_YIELD 32
 #define LEAST_NAP_NS (500 * GWI_US) /* each takes a processor from somebody who computes */
-#define REST 4                      /* times as long as what was done */
+#define REST 8                      /* times as long as what was done */
 #define LONGEST_REST_NS (3500 * GWI_US)
 #define LEAST_REST 2 /* the same, however long that is: workers shall have half of it */
 #define LONGEST_LEAST_REST_NS (20 * GWI_MS) /* who was kept from its processor did not work */
