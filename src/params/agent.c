@@ -32,7 +32,7 @@
 #define ROOM_NS GWI_MS               /* for who goes where its vectors are, and then stays there */
 #define BESIDE_ROOM_NS (50 * GWI_US) /* each turn that is taken beside its asker costs as much */
 #define LOOK_AROUND_NS (20 * GWI_MS) /* between looks for deaths, 4 us each */
-#define SELDOM_NS (100 * GWI_MS)     /* the same, while somebody waits for us to sleep */
+#define SELDOM_NS (100 * GWI_MS)     /* the same, when somebody may wait for us to sleep */
 
 struct sync_order {
     struct sync_order *next;

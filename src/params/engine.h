@@ -33,6 +33,10 @@ extern int gwi_mutant;
 /* The number that an ASK and its ANSWER bear: which operation, and where in its values. */
 #define GWI_OFFSET_BITS 40
 
+/* Links that are kept when there is nothing for them: who asks for one key after the other would
+ * make one for each. */
+#define GWI_KEPT_LINKS 16
+
 #define GWI_ASKED_BITS 14 /* so of 1,024 keys 3 % are taken for ones that were asked for before */
 
 /* An operation that is not done at once, and how many of its keys are left. */
@@ -122,7 +126,7 @@ typedef struct gwi_item {
     uint32_t told_at_us;
     int32_t owner; /* who sent its last news */
     uint32_t seq;
-    uint32_t term; /* of the replica, or of a WANT that is under way: */
+    uint32_t term; /* of the replica, or of asking for the key, which goes on: */
     uint8_t asked;
     uint8_t tell_again; /* marked while something was on its way */
     uint8_t unwanted;   /* there was a time when nobody wanted it any more */
@@ -183,13 +187,14 @@ typedef struct gwi_node_worker {
     int finished;
 } gwi_node_worker;
 
-/* What there is for another node, and what comes from it.  But for a few it exists while there is
- * anything: so what a node remembers and looks through is in proportion to those it talks to just
- * now. */
+/* What there is for another node, and what comes from it.  It exists while there is anything, and
+ * a little longer: so what a node remembers and looks through is in proportion to those it talks to
+ * just now. */
 typedef struct gwi_link {
     int peer;
     int listed;            /* among those with something to send */
     int busy;              /* listed, or something is coming */
+    int rests_1;           /* its place among those that rest plus 1; 0: none */
     struct gwi_link *next; /* there */
     gwi_frame collecting, sending;
     int n_notes;      /* in `collecting`; of questions, keys */
@@ -232,11 +237,12 @@ struct gwi_node {
     void *memory; /* mapped: what nobody has touched is not there */
     size_t memory_bytes;
     gwi_local local;
-    gwi_memo *memos;  /* by index in the channel */
-    gwi_item **items; /* [n_item_places]; NULL: nothing is there now */
-    uint32_t n_item_places, item_capacity;
-    size_t n_items;      /* that there are now; */
-    gwi_kept kept_items; /* and the others */
+    gwi_memo *memos;       /* by index in the channel */
+    gwi_item **items;      /* [n_item_places]; NULL: nothing is there now */
+    uint32_t *free_places; /* [n_free_places], where an item may be made */
+    uint32_t n_item_places, n_free_places;
+    size_t n_items;      /* that there are now */
+    gwi_kept kept_items; /* each has its place */
     gwi_kept *kept_rows; /* by length class */
     size_t kept_rows_bytes;
     size_t n_last_words;    /* items that have one */
@@ -251,9 +257,11 @@ struct gwi_node {
     gwi_place_seen *cache;       /* of keys that are not at home */
     size_t cache_n;              /* a power of two */
     gwi_node_worker *workers;
-    gwi_hash links;      /* node -> gwi_link * */
-    size_t n_busy_links; /* of them */
-    gwi_link *last_link; /* that was looked up; NULL: none */
+    gwi_hash links;                    /* node -> gwi_link * */
+    size_t n_busy_links;               /* of them */
+    gwi_link *resting[GWI_KEPT_LINKS]; /* others of them; NULL: none */
+    size_t n_rests;                    /* so far */
+    gwi_link *last_link;               /* that was looked up; NULL: none */
     gwi_link *first_to_send, *last_to_send;
     int hears_itself;   /* reads what it said to itself */
     gwi_frame to_self;  /* what we say to ourselves */
@@ -273,9 +281,9 @@ struct gwi_node {
     int64_t last_act_ns; /* if intents were to come after it; else 0 */
     double gap_ns;       /* between acting, at most but for few */
     size_t n_replicas;   /* here now */
-    size_t n_asked;      /* keys: a WANT is under way */
+    size_t n_asked;      /* keys that we want and have asked for */
     double told_ns;      /* until what is told has arrived, on average; 0: not known */
-    double act_ns;       /* how long a WANT takes, at most but for few */
+    double act_ns;       /* until such a key is here, at most but for few */
     /* barriers */
     uint64_t arrived_for, released;    /* generations */
     uint64_t arrived_below[GWI_FAN];   /* by child in the tree of meeting.c */

@@ -115,7 +115,7 @@ static int has_ended(const gwi_item *item, uint32_t term)
     return item != NULL && item->last_word.values != NULL && item->last_word.term == term;
 }
 
-/* A WANT is answered: learn how long that takes. */
+/* A key that was asked for is here: learn how long that takes. */
 void gwi_end_asking(gwi_node *node, gwi_item *item)
 {
     if (!item->asked)

@@ -10,7 +10,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define KEPT_ITEMS 16384 /* when none is needed; and of vectors so many bytes */
+#define KEPT_ITEMS 16384 /* to be used again; and of vectors so many bytes */
 #define KEPT_ROWS_BYTES ((size_t)8 << 20)
 #define KEPT_AHEAD 4 /* of those kept, to be fetched before they are needed */
 
@@ -28,24 +28,26 @@ static void *take_kept(gwi_kept *kept, size_t n_bytes)
     return kept->blocks[kept->n];
 }
 
-/* For so many.  Returns whether there is. */
-static int have_room(gwi_kept *kept, size_t n)
+/* Returns whether there was room. */
+static int keep(gwi_kept *kept, void *block)
 {
-    if (n <= kept->capacity)
-        return 1;
-    size_t capacity = kept->capacity == 0 ? 64 : 2 * kept->capacity;
-    void **blocks = realloc(kept->blocks, capacity * sizeof *blocks);
-    if (blocks == NULL)
-        return 0;
-    kept->blocks = blocks;
-    kept->capacity = capacity;
+    if (kept->n == kept->capacity) {
+        size_t capacity = kept->capacity == 0 ? 64 : 2 * kept->capacity;
+        void **blocks = realloc(kept->blocks, capacity * sizeof *blocks);
+        if (blocks == NULL)
+            return 0;
+        kept->blocks = blocks;
+        kept->capacity = capacity;
+    }
+    kept->blocks[kept->n++] = block;
     return 1;
 }
 
-static void free_blocks(gwi_kept *kept)
+static void free_kept(gwi_kept *kept)
 {
     while (kept->n > 0)
         free(kept->blocks[--kept->n]);
+    free(kept->blocks);
 }
 
 /* items */
@@ -79,25 +81,32 @@ static void empty_item(gwi_item *item)
         free(item->holders);
 }
 
-/* One more than there have ever been, with a place among all; and room to keep it later. */
+/* Returns whether there is. */
+static int have_free_place(gwi_node *node)
+{
+    if (node->n_free_places > 0)
+        return 1;
+    uint32_t n = node->n_item_places, more = n == 0 ? 64 : 2 * n;
+    gwi_item **items = realloc(node->items, more * sizeof(gwi_item *));
+    if (items != NULL)
+        node->items = items;
+    uint32_t *places = items == NULL ? NULL : realloc(node->free_places, more * sizeof *places);
+    if (places == NULL)
+        return 0;
+    node->free_places = places;
+    for (node->n_item_places = more; more > n;) {
+        items[--more] = NULL;
+        places[node->n_free_places++] = more;
+    }
+    return 1;
+}
+
 static gwi_item *make_item(gwi_node *node)
 {
-    uint32_t place = node->n_item_places;
+    gwi_item *item = have_free_place(node) ? aligned_alloc(GWI_LINE, sizeof *item) : NULL;
 
-    if (place == node->item_capacity) {
-        uint32_t capacity = place == 0 ? 64 : 2 * place;
-        gwi_item **items = realloc(node->items, capacity * sizeof *items);
-        if (items == NULL)
-            return NULL;
-        node->items = items;
-        node->item_capacity = capacity;
-    }
-    gwi_item *item = have_room(&node->kept_items, place + 1) ? aligned_alloc(GWI_LINE, sizeof *item)
-                                                             : NULL;
-    if (item != NULL) {
-        item->place = place;
-        node->items[node->n_item_places++] = NULL;
-    }
+    if (item != NULL)
+        item->place = node->free_places[--node->n_free_places];
     return item;
 }
 
@@ -142,10 +151,9 @@ void gwi_item_forget(gwi_node *node, gwi_item *item)
     node->items[item->place] = NULL;
     node->n_items--;
     empty_item(item);
-    node->kept_items.blocks[node->kept_items.n++] = item; /* for which there is room */
-    if (node->n_items == 0 && node->n_item_places > KEPT_ITEMS) {
-        free_blocks(&node->kept_items);
-        node->n_item_places = 0;
+    if (node->kept_items.n == KEPT_ITEMS || !keep(&node->kept_items, item)) {
+        node->free_places[node->n_free_places++] = item->place;
+        free(item);
     }
 }
 
@@ -166,8 +174,8 @@ void gwi_items_fini(gwi_node *node)
         free(item);
     }
     free(node->items);
-    free_blocks(&node->kept_items);
-    free(node->kept_items.blocks);
+    free(node->free_places);
+    free_kept(&node->kept_items);
     free(node->memos);
 }
 
@@ -179,7 +187,8 @@ bool gwi_items_valid(const gwi_node *node)
     for (uint32_t at = 0; (item = gwi_item_next(node, &at)) != NULL; n++)
         if (item->place + 1 != at || gwi_memo_of(node, item->key)->item_1 != at)
             return false;
-    return n == node->n_items && n + node->kept_items.n == node->n_item_places;
+    return n == node->n_items &&
+           n + node->kept_items.n + node->n_free_places == node->n_item_places;
 }
 
 /* vectors on their way, which are kept for a moment */
@@ -207,22 +216,17 @@ void *gwi_row_take(gwi_node *node, int64_t key)
 void gwi_row_give_back(gwi_node *node, int64_t key, void *row)
 {
     const gwi_length_class *class = gwi_geometry_class(node->geometry, key);
-    gwi_kept *kept = &node->kept_rows[class - node->geometry->classes];
 
     if (row == NULL || node->kept_rows_bytes + class->row_bytes > KEPT_ROWS_BYTES ||
-        !have_room(kept, kept->n + 1)) {
+        !keep(&node->kept_rows[class - node->geometry->classes], row))
         free(row);
-        return;
-    }
-    kept->blocks[kept->n++] = row;
-    node->kept_rows_bytes += class->row_bytes;
+    else
+        node->kept_rows_bytes += class->row_bytes;
 }
 
 void gwi_rows_fini(gwi_node *node)
 {
-    for (uint32_t c = 0; node->kept_rows != NULL && c < node->geometry->n_classes; c++) {
-        free_blocks(&node->kept_rows[c]);
-        free(node->kept_rows[c].blocks);
-    }
+    for (uint32_t c = 0; node->kept_rows != NULL && c < node->geometry->n_classes; c++)
+        free_kept(&node->kept_rows[c]);
     free(node->kept_rows);
 }

@@ -534,7 +534,7 @@ gwi_node_memory gwi_node_measure(gwi_node *node)
         .words = (size_t)g->n_keys * (sizeof(gwi_word) + 2 * sizeof(uint32_t)) +
                  (size_t)n_indices * sizeof *node->memos + gwi_marks_bytes(n_indices),
         .directory = gwi_spread_n_places(&node->local.spread, g->n_keys) * sizeof *node->directory,
-        .items = node->n_item_places * sizeof *node->items,
+        .items = node->n_item_places * (sizeof *node->items + sizeof *node->free_places),
         .post = gwi_post_bytes(node)};
 
     for (size_t i = 0; i < node->cache_n; i++)

@@ -183,7 +183,7 @@ typedef struct gwi_node_stats {
 #undef GWI_NODE_STAT
     uint64_t replicas; /* here now */
     uint64_t owned;    /* the same of keys */
-    uint64_t items;    /* keys of which more is remembered than their word */
+    uint64_t items;    /* keys with which something is going on */
     /* sent, by kind: notes and their bytes */
     uint64_t notes[GWI_N_NOTES], note_bytes[GWI_N_NOTES];
 } gwi_node_stats;

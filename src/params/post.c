@@ -17,10 +17,6 @@
 /* The longest that is used again: making one takes the system a while. */
 #define FRAME_KEPT ((size_t)16 << 20)
 
-/* Links that are kept when there is nothing for them: who asks for one key after the other would
- * make one for each. */
-#define KEPT_LINKS 16
-
 /* How many notes are looked at together, and how many are known ahead. */
 #define BURST 8
 #define AHEAD 32           /* a power of two, above 3 bursts */
@@ -89,20 +85,33 @@ static void set_busy(gwi_node *node, gwi_link *link, int busy)
     node->n_busy_links += (size_t)busy;
     node->n_busy_links -= (size_t)link->busy;
     link->busy = busy;
+    if (busy && link->rests_1 > 0) {
+        node->resting[link->rests_1 - 1] = NULL;
+        link->rests_1 = 0;
+    }
 }
 
-/* If there is nothing for it any more. */
+static void forget_link(gwi_node *node, gwi_link *link)
+{
+    gwi_hash_remove(&node->links, (uint64_t)link->peer, NULL);
+    if (node->last_link == link)
+        node->last_link = NULL;
+    free_link(link);
+}
+
+/* If there is nothing for it any more.  It takes the place of one that rests for long. */
 static void rest_link(gwi_node *node, gwi_link *link)
 {
     if (link->listed || link->coming.bytes != NULL)
         return;
     set_busy(node, link, 0);
-    if (node->links.count <= KEPT_LINKS)
+    if (link->rests_1 > 0)
         return;
-    gwi_hash_remove(&node->links, (uint64_t)link->peer, NULL);
-    if (node->last_link == link)
-        node->last_link = NULL;
-    free_link(link);
+    size_t at = node->n_rests++ % GWI_KEPT_LINKS;
+    if (node->resting[at] != NULL)
+        forget_link(node, node->resting[at]);
+    node->resting[at] = link;
+    link->rests_1 = (int)at + 1;
 }
 
 static int rank_of(const gwi_node *node, int peer)
@@ -398,9 +407,9 @@ static int check_note(const gwi_node *node, const gwi_note *note, const unsigned
                           gwi_note_name(note->kind), (long long)note->key, note->n_bytes, need);
 }
 
-/* The notes to come.  What these will need is fetched ahead: first the word of the key, then its
- * item and its vector.  Each time for several notes, because to fetch from a page that was not used
- * lately keeps the processor from going on, but not from fetching from others meanwhile. */
+/* The notes to come.  What these will need is fetched ahead: first the key's word and memo, then
+ * its item and its vector.  Each time for several notes, because to fetch from a page that was not
+ * used lately keeps the processor from going on, but not from fetching from others meanwhile. */
 struct outlook {
     size_t at;          /* of the first note that was not looked at */
     uint64_t n;         /* that were */
