@@ -380,8 +380,7 @@ static void stay_near(const gwi_agent *agent)
         gwi_thread_go_to_cpu(there);
 }
 
-/* Deaths ring no bell; but looking for them takes as long as an answer.  So if it is that long ago.
- */
+/* Deaths ring no bell; but to look for them takes as long as an answer, so not too often. */
 static void look_around(gwi_agent *agent, int64_t ago_ns)
 {
     gwi_fabric *f = agent->params->world->fabric;
