@@ -2,9 +2,10 @@
 #include <godwit/world.h>
 
 #include "base/thread.h"
+#include "comm/world.h"
 #include "fabric/processes_test.h"
 
-static gw_world *join_within(const struct processes *all, int rank, double timeout_s)
+static gw_world *join(const struct processes *all, int rank)
 {
     gw_world_options opt = GW_WORLD_OPTIONS_INIT;
     gw_world *world;
@@ -12,14 +13,9 @@ static gw_world *join_within(const struct processes *all, int rank, double timeo
     opt.rank = rank;
     opt.size = all->n;
     opt.job = all->job;
-    opt.timeout_s = timeout_s;
+    opt.timeout_s = 60;
     REQUIRE(gw_world_join(&opt, &world) == 0);
     return world;
-}
-
-static gw_world *join(const struct processes *all, int rank)
-{
-    return join_within(all, rank, 60);
 }
 
 static void say(gw_world *world, int peer, const char *text)
@@ -165,7 +161,8 @@ static void leave_early(const struct processes *all, int rank)
     REQUIRE(gw_world_recv(world, 1, &byte, 1, &n) == GW_EPEER && saw("rank 1 has left"));
     REQUIRE(gw_world_send(world, 1, "x", 1) == GW_EPEER && saw("rank 1 has left"));
     REQUIRE(gw_world_barrier(world) == GW_EPEER && saw("rank 1 has left"));
-    REQUIRE(gwi_now_ns() - start < GWI_SECOND);
+    REQUIRE(gwi_now_ns() - start < SOON_NS);
+    gather(all, 0, 2);
     gw_world_close(world);
 }
 
@@ -194,21 +191,16 @@ static void die(const struct processes *all, int rank)
     else /* a wait for somebody else ends too */
         REQUIRE(gw_world_recv(world, 2, &byte, 1, &n) == GW_EPEER);
     REQUIRE(strncmp(gw_last_error(), "rank 1 ", 7) == 0);
-    REQUIRE(gwi_now_ns() - start < 2 * GWI_SECOND);
+    REQUIRE(gwi_now_ns() - start < SOON_NS);
     /* Stay until all have seen it: a rank that leaves is another matter. */
-    usleep(500 * 1000);
+    gather(all, 0, all->n - 1);
     gw_world_close(world);
 }
 
 static void a_death_ends_every_wait_with_the_rank_named(void **state)
 {
     (void)state;
-    struct processes all;
-
-    start_processes(&all, 4, die);
-    wait_for_processes(&all);
-    for (int rank = 0; rank < 4; rank++)
-        assert_int_equal(all.statuses[rank], rank == 1 ? SIGKILL : 0);
+    expect_death(4, die, 1);
 }
 
 static void look_away(const struct processes *all, int rank)
@@ -216,24 +208,21 @@ static void look_away(const struct processes *all, int rank)
     gw_world *world = join(all, rank);
 
     REQUIRE(gw_world_barrier(world) == 0);
+    reach(all, 0);
     if (rank == 1)
         raise(SIGKILL);
+    await(all, 0, 3);
     usleep(1000 * 1000); /* nobody is in a call meanwhile */
     int err = gw_world_send(world, 2 - rank, "x", 1);
     REQUIRE(err == GW_EPEER && strncmp(gw_last_error(), "rank 1 ", 7) == 0);
-    usleep(300 * 1000);
+    gather(all, 1, 2);
     gw_world_close(world);
 }
 
 static void the_next_call_after_a_death_fails_even_if_it_need_not_wait(void **state)
 {
     (void)state;
-    struct processes all;
-
-    start_processes(&all, 3, look_away);
-    wait_for_processes(&all);
-    for (int rank = 0; rank < 3; rank++)
-        assert_int_equal(all.statuses[rank], rank == 1 ? SIGKILL : 0);
+    expect_death(3, look_away, 1);
 }
 
 /* Four met, and three of them are to meet again, of which one ends before it comes. */
@@ -259,9 +248,9 @@ static void meet_again(const struct processes *all, int rank, int ends_by_dying)
     if (rank < 3) {
         REQUIRE(gw_world_join(&opt, &inner) == GW_EPEER && inner == NULL);
         REQUIRE(saw("rank 1 ") && saw(ends_by_dying ? "died" : "has left") && saw("joining a job"));
-        REQUIRE(gwi_now_ns() - start < 2 * GWI_SECOND);
+        REQUIRE(gwi_now_ns() - start < SOON_NS);
     }
-    usleep(300 * 1000); /* until all have seen it */
+    gather(all, 0, all->n - 1); /* all have seen it */
     gw_world_close(outer);
 }
 
@@ -311,12 +300,7 @@ static void some_of_a_world_meet_again_as_one_of_their_own(void **state)
 static void joining_within_a_world_ends_when_one_of_it_dies_or_leaves(void **state)
 {
     (void)state;
-    struct processes all;
-
-    start_processes(&all, 4, meet_again_and_lose);
-    wait_for_processes(&all);
-    for (int rank = 0; rank < 4; rank++)
-        assert_int_equal(all.statuses[rank], rank == 1 ? SIGKILL : 0);
+    expect_death(4, meet_again_and_lose, 1);
     run_processes(4, meet_again_and_miss);
 }
 
@@ -357,15 +341,17 @@ static void joining_with_a_parent_ends_when_the_parent_does(void **state)
 
 static void come_late(const struct processes *all, int rank)
 {
-    gw_world *world = join_within(all, rank, 0.5);
+    gw_world *world = join(all, rank);
     char byte;
     size_t n = 77;
 
+    world->job.timeout_ns = GWI_SECOND / 2;
     if (rank == 2) {
-        usleep(1200 * 1000);
+        await(all, 0, 2);
     } else {
         REQUIRE(gw_world_recv(world, 2, &byte, 1, &n) == GW_ETIMEOUT && saw("rank 2") && n == 77);
         REQUIRE(gw_world_barrier(world) == GW_ETIMEOUT && saw("rank 2 did not come"));
+        reach(all, 0);
     }
     int err;
     while ((err = gw_world_barrier(world)) == GW_ETIMEOUT)
@@ -382,19 +368,26 @@ static void a_wait_that_takes_too_long_names_the_missing_and_can_go_on(void **st
 
 static void try_again(const struct processes *all, int rank)
 {
-    gw_world *world = join_within(all, rank, 0.3);
+    gw_world *world = join(all, rank);
+    enum { TIMED_OUT, COMPLETE, AGAIN };
 
     if (rank == 0) {
+        world->job.timeout_ns = 300 * GWI_MS;
         REQUIRE(gw_world_barrier(world) == GW_ETIMEOUT);
-        usleep(600 * 1000); /* meanwhile the barrier becomes complete */
+        world->job.timeout_ns = 60 * GWI_SECOND;
+        reach(all, TIMED_OUT);
+        await(all, COMPLETE, 1);
         REQUIRE(gw_world_barrier(world) == 0);
     } else {
-        usleep(500 * 1000);
+        await(all, TIMED_OUT, 1);
         REQUIRE(gw_world_barrier(world) == 0);
+        reach(all, COMPLETE);
+        await(all, AGAIN, 1);
+        usleep(100 * 1000);
     }
     /* Both are at the same barrier again. */
-    usleep(rank == 0 ? 0 : 550 * 1000);
     int64_t start = gwi_now_ns();
+    reach(all, AGAIN);
     REQUIRE(gw_world_barrier(world) == 0);
     REQUIRE(rank != 0 || gwi_now_ns() - start > 20 * GWI_MS);
     gw_world_close(world);
@@ -408,7 +401,7 @@ static void a_barrier_tried_again_is_the_same_barrier(void **state)
 
 static void wait_in_a_circle(const struct processes *all, int rank)
 {
-    gw_world *world = join_within(all, rank, 10);
+    gw_world *world = join(all, rank);
     size_t n = 8 << 20, got;
     unsigned char *bytes = calloc(1, n);
 
@@ -451,11 +444,12 @@ static void interrupt_a_send(const struct processes *all, int rank)
         wants_to_stop = 1;
         REQUIRE(gw_world_send(world, 1, bytes, n) == GW_EINTR); /* rank 1 takes nothing yet */
         wants_to_stop = 0;
+        reach(all, 0);
         REQUIRE(gw_world_barrier(world) == 0);
         say(world, 1, "instead");
     } else {
         /* Not in a call meanwhile, so that the ring stays full. */
-        usleep(500 * 1000);
+        await(all, 0, 1);
         REQUIRE(gw_world_barrier(world) == 0);
         REQUIRE(gw_world_recv(world, 0, bytes, n, &got) == 0);
         REQUIRE(got == 7 && memcmp(bytes, "instead", 7) == 0);
@@ -480,7 +474,7 @@ static void interrupt_a_recv(const struct processes *all, int rank)
     if (rank == 0) {
         memset(bytes, 5, n);
         REQUIRE(gw_world_barrier(world) == 0);
-        usleep(300 * 1000);
+        await(all, 0, 1);
         REQUIRE(gw_world_send(world, 1, bytes, n) == 0);
     } else {
         REQUIRE(gw_world_barrier(world) == 0);
@@ -488,6 +482,7 @@ static void interrupt_a_recv(const struct processes *all, int rank)
         wants_to_stop = 1;
         REQUIRE(gw_world_recv(world, 0, bytes, n, &got) == GW_EINTR);
         wants_to_stop = 0;
+        reach(all, 0);
         REQUIRE(gw_world_recv(world, 0, bytes, n, &got) == 0 && got == n);
         for (size_t i = 0; i < n; i++)
             REQUIRE(bytes[i] == 5);

@@ -210,8 +210,9 @@ int gwi_agent_stuck(void *ctx, int64_t key)
         if (atomic_load_explicit(&agent->stop, memory_order_relaxed))
             return gwi_fail(GW_ESTATE, "the agent was ended at the latch of key %lld",
                             (long long)key);
-        if (naps % LOOKS == 0 && f->ops->check(f) < 0)
-            return gwi_latch_explain_death(agent->params, key);
+        if (naps % LOOKS == 0 && f->ops->check(f) < 0 &&
+            gwi_latch_check_death(agent->params, key) < 0)
+            return GW_EPEER;
         gwi_nap_ns(NAP_NS);
     }
     return 0;

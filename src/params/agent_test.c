@@ -68,13 +68,8 @@ static void die_with_a_latch_that_the_agent_wants(const struct processes *all, i
 
 static void an_agent_does_not_wait_for_the_latch_of_a_dead_process(void **state)
 {
-    struct processes all;
-
     (void)state;
-    start_processes(&all, 3, die_with_a_latch_that_the_agent_wants);
-    wait_for_processes(&all);
-    assert_int_equal(all.statuses[0], 0);
-    assert_int_equal(all.statuses[2], 0);
+    expect_death(3, die_with_a_latch_that_the_agent_wants, 1);
 }
 
 /* Each wants key 1, which is at home on node 1, up to clock `end`; rank 0 gets a copy. */
@@ -142,13 +137,8 @@ static void push_to_a_copy_after_long_service(const struct processes *all, int r
 
 static void an_agent_that_has_served_for_long_tells_changes_soon(void **state)
 {
-    struct processes all;
-
     (void)state;
-    start_processes(&all, 2, push_to_a_copy_after_long_service);
-    wait_for_processes(&all);
-    assert_int_equal(all.statuses[0], 0);
-    assert_int_equal(all.statuses[1], 0);
+    run_processes(2, push_to_a_copy_after_long_service);
 }
 
 /* How often the agent of this process has gone to sleep so far. */
@@ -273,24 +263,14 @@ static void change_while_somebody_attends(const struct processes *all, int rank)
 
 static void an_agent_that_dozes_hears_of_changes_while_somebody_attends(void **state)
 {
-    struct processes all;
-
     (void)state;
-    start_processes(&all, 2, change_while_somebody_attends);
-    wait_for_processes(&all);
-    assert_int_equal(all.statuses[0], 0);
-    assert_int_equal(all.statuses[1], 0);
+    run_processes(2, change_while_somebody_attends);
 }
 
 static void an_agent_with_nothing_to_do_dozes_until_a_change_or_a_clock(void **state)
 {
-    struct processes all;
-
     (void)state;
-    start_processes(&all, 2, wake_who_dozes);
-    wait_for_processes(&all);
-    assert_int_equal(all.statuses[0], 0);
-    assert_int_equal(all.statuses[1], 0);
+    run_processes(2, wake_who_dozes);
 }
 
 GWI_TESTS(cmocka_unit_test(an_agent_does_not_wait_for_the_latch_of_a_dead_process),

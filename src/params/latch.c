@@ -31,7 +31,7 @@ static int holders(void *ctx, int *ret_ranks, int n_max)
     return n;
 }
 
-int gwi_latch_explain_death(gw_params *params, int64_t key)
+int gwi_latch_check_death(gw_params *params, int64_t key)
 {
     struct latch_wait lw = {params, key};
     gwi_fabric *f = params->world->fabric;
@@ -43,7 +43,7 @@ int gwi_latch_explain_death(gw_params *params, int64_t key)
                             "%s; rank %d died holding the latch of key %lld, whose vector may be "
                             "half written",
                             gw_last_error(), ranks[i], (long long)key);
-    return GW_EPEER;
+    return 0;
 }
 
 int gwi_latch_wait(void *ctx, int64_t key)
@@ -51,10 +51,12 @@ int gwi_latch_wait(void *ctx, int64_t key)
     gw_params *params = ctx;
     struct latch_wait lw = {params, key};
     char call[64];
-    int err = gwi_world_begin(params->world, GWI_OP_LATCH, -1);
+    int err;
 
-    if (err == GW_EPEER)
-        err = gwi_latch_explain_death(params, key);
+    /* A call that begins is told of a death once in a while, not twice in a row. */
+    while ((err = gwi_world_begin(params->world, GWI_OP_LATCH, -1)) == GW_EPEER)
+        if (gwi_latch_check_death(params, key) < 0)
+            return GW_EPEER;
     if (err < 0)
         return err;
     snprintf(call, sizeof call, "give back the latch of key %lld", (long long)key);
@@ -66,11 +68,12 @@ int gwi_latch_wait(void *ctx, int64_t key)
                      .missing = holders,
                      .ctx = &lw};
     gwi_before_wait();
-    while (gwi_store_latched(&params->store, key) && err >= 0)
+    while (gwi_store_latched(&params->store, key) && err >= 0) {
         err = gwi_wait_pause(&wait);
+        if (err == GW_EPEER)
+            err = gwi_latch_check_death(params, key);
+    }
     gwi_after_wait();
     gwi_wait_end(&wait);
-    if (err == GW_EPEER)
-        err = gwi_latch_explain_death(params, key);
     return gwi_world_end(params->world, err < 0 ? err : 0);
 }

@@ -8,8 +8,8 @@
 /* Wait until the latch of a key looks free; a gwi_stuck, with the gw_params.  For workers. */
 int gwi_latch_wait(void *params, int64_t key);
 
-/* The recorded sentence is about a death: add whether the key's latch was held by who died.
- * Returns GW_EPEER. */
-int gwi_latch_explain_death(gw_params *params, int64_t key);
+/* Somebody died, which is the recorded sentence.  GW_EPEER if it had the key's latch, with the
+ * sentence extended by that, else 0: whoever has it lives and gives it back. */
+int gwi_latch_check_death(gw_params *params, int64_t key);
 
 #endif

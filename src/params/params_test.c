@@ -326,19 +326,14 @@ static void die_before_opening(const struct processes *all, int rank)
     if (rank == 1)
         raise(SIGKILL);
     REQUIRE(gw_params_open(world, &opt, &params) == GW_EPEER && saw_first("rank 1"));
-    usleep(500 * 1000);
+    gather(all, 0, all->n - 1);
     gw_world_close(world);
 }
 
 static void a_death_ends_the_opening(void **state)
 {
     (void)state;
-    struct processes all;
-
-    start_processes(&all, 3, die_before_opening);
-    wait_for_processes(&all);
-    for (int rank = 0; rank < 3; rank++)
-        assert_int_equal(all.statuses[rank], rank == 1 ? SIGKILL : 0);
+    expect_death(3, die_before_opening, 1);
 }
 
 /* asking */

@@ -9,7 +9,7 @@
 #define N_KEYS 50
 #define LENGTH 4
 
-static inline gw_world *join_within(const struct processes *all, int rank, double timeout_s)
+static inline gw_world *join(const struct processes *all, int rank)
 {
     gw_world_options opt = GW_WORLD_OPTIONS_INIT;
     gw_world *world;
@@ -17,14 +17,9 @@ static inline gw_world *join_within(const struct processes *all, int rank, doubl
     opt.rank = rank;
     opt.size = all->n;
     opt.job = all->job;
-    opt.timeout_s = timeout_s;
+    opt.timeout_s = 60;
     REQUIRE(gw_world_join(&opt, &world) == 0);
     return world;
-}
-
-static inline gw_world *join(const struct processes *all, int rank)
-{
-    return join_within(all, rank, 60);
 }
 
 static const int64_t common_length = LENGTH;
@@ -132,16 +127,6 @@ static inline int64_t stat_of(gw_params *params, const char *name)
         if (strcmp(stat.name, name) == 0)
             return stat.value;
     return -1;
-}
-
-static inline void expect_death(int n, process_main *run, int dead)
-{
-    struct processes all;
-
-    start_processes(&all, n, run);
-    wait_for_processes(&all);
-    for (int rank = 0; rank < n; rank++)
-        assert_int_equal(all.statuses[rank], rank == dead ? SIGKILL : 0);
 }
 
 #endif

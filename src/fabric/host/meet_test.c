@@ -81,15 +81,17 @@ static void disagree(const struct processes *all, gwi_job *job, int wrong, const
 {
     int got = -1, fd = -1;
 
-    job->timeout_ns = GWI_SECOND / 2;
-    if (wrong)
-        usleep(200 * 1000); /* so that it is not the one that gathers */
+    job->timeout_ns = 2 * GWI_SECOND;
+    if (wrong) { /* it shall not be the one that gathers */
+        await(all, 0, 2);
+        usleep(200 * 1000);
+    }
+    reach(all, 0);
     int err = gwi_meet(job, 1, make_list, NULL, &got, &fd);
     REQUIRE(err == (wrong ? GW_EDISAGREE : GW_ETIMEOUT));
     REQUIRE(strstr(gw_last_error(), "rank 2") != NULL);
     REQUIRE(strstr(gw_last_error(), word) != NULL);
     REQUIRE(got == -1 && fd == -1);
-    (void)all;
 }
 
 static void disagree_on_size(const struct processes *all, int rank)
@@ -112,9 +114,12 @@ static void come_twice(const struct processes *all, int rank)
     gwi_job job = job_of(all, rank == 2 ? 1 : rank, all->n);
     int got = -1, fd = -1;
 
-    job.timeout_ns = GWI_SECOND / 2;
-    if (rank == 2)
+    job.timeout_ns = 2 * GWI_SECOND;
+    if (rank == 2) {
+        await(all, 0, 2);
         usleep(200 * 1000);
+    }
+    reach(all, 0);
     int err = gwi_meet(&job, 1, make_list, NULL, &got, &fd);
     REQUIRE(err == (rank == 2 ? GW_EDISAGREE : GW_ETIMEOUT));
     REQUIRE(strstr(gw_last_error(), "rank 1 has joined already") != NULL);
@@ -137,6 +142,7 @@ static void lose_one(const struct processes *all, int rank)
     if (rank == 1)
         usleep(100 * 1000);
     job.size = 4; /* one never comes, so all wait until somebody dies */
+    reach(all, 0);
     int err = gwi_meet(&job, 1, make_list, NULL, &got, &fd);
     REQUIRE(err == GW_EPEER);
     REQUIRE(strstr(gw_last_error(), "rank ") != NULL);
@@ -148,11 +154,12 @@ static void expect_others_to_notice(int victim)
     int64_t start;
 
     start_processes(&all, 3, lose_one);
-    usleep(400 * 1000);
+    await(&all, 0, 3);
+    usleep(300 * 1000); /* they have joined by now, or nearly always */
     start = gwi_now_ns();
     kill(all.pids[victim], SIGKILL);
     wait_for_processes(&all);
-    assert_true(gwi_now_ns() - start < 2 * GWI_SECOND);
+    assert_true(gwi_now_ns() - start < SOON_NS);
     for (int rank = 0; rank < 3; rank++)
         assert_int_equal(all.statuses[rank], rank == victim ? SIGKILL : 0);
 }
