@@ -43,7 +43,7 @@ int gwi_latch_check_death(gw_params *params, int64_t key)
                             "%s; rank %d died holding the latch of key %lld, whose vector may be "
                             "half written",
                             gw_last_error(), ranks[i], (long long)key);
-    return 0;
+    return n > 64 ? GW_EPEER : 0; /* not all were looked at */
 }
 
 int gwi_latch_wait(void *ctx, int64_t key)
