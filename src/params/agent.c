@@ -23,7 +23,8 @@
 #define LEAST_NAP_NS (500 * GWI_US) /* each takes a processor from somebody who computes */
 #define REST 8                      /* times as long as what was done */
 #define LONGEST_REST_NS (3500 * GWI_US)
-#define LEAST_REST 2 /* the same, however long that is: workers shall have half of it */
+#define LEAST_REST 2.3 /* the same, however long that is: workers shall have more than half of it \
+                        */
 #define LONGEST_LEAST_REST_NS (20 * GWI_MS) /* who was kept from its processor did not work */
 #define LONGEST_REST_FROM_INTENTS_NS GWI_MS
 #define BRIEF_NS (50 * GWI_US)       /* one request, when all caches are cold */
@@ -259,7 +260,7 @@ static int64_t at_most(int64_t ns, int64_t most_ns)
 static int64_t rest_ns(int64_t worked_ns)
 {
     int64_t rest = at_most(REST * worked_ns, LONGEST_REST_NS);
-    int64_t least = at_most(LEAST_REST * worked_ns, LONGEST_LEAST_REST_NS);
+    int64_t least = at_most((int64_t)(LEAST_REST * (double)worked_ns), LONGEST_LEAST_REST_NS);
 
     return rest > least ? rest : least;
 }
