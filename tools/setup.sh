@@ -41,6 +41,18 @@ step() {
     fi
 }
 
+# side_by_side COMMAND ARGUMENT WORD...: COMMAND WORD ARGUMENT for all words at the same time.
+side_by_side() {
+    local command=$1 argument=$2 word pid pids=() failed=0
+    shift 2
+    for word in "$@"; do
+        "$command" "$word" "$argument" &
+        pids+=($!)
+    done
+    for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+    return $failed
+}
+
 # --- Debian packages ---------------------------------------------------------------------
 
 have_dpkg() { [ "${APT:-yes}" != no ] && command -v dpkg-query >/dev/null; }
@@ -224,24 +236,35 @@ install_godwit() {
 
 mpi4py=mpi4py==4.0.3
 
-# Once for each MPI, under build/, because in .venv there could be one only.  Without optimisation, since its one
-# large file takes minutes otherwise; without pip's cache, which does not know for which MPI a wheel was built.
-build_mpi4py() {
-    local kind=$1 dir=$root/build/mpi4py-$1 given_up=$root/build/given-up-mpi4py-$1
-    command -v "mpicc.$kind" >/dev/null || return 0
-    [ "$(cat "$dir/made-for" 2>/dev/null)" != "$mpi4py $("$venv/bin/python" -VV)" ] || return 0
-    if [ -e "$given_up" ]; then
-        say "note: mpi4py for $kind: could not be built earlier (make clean, to try again)"
-        return
-    fi
+# Under build/, because in .venv there could be one only.  Without optimisation, since its one large file takes
+# minutes otherwise; without pip's cache, which does not know for which MPI a wheel was built.
+compile_mpi4py() {
+    local dir=$root/build/mpi4py-$1
     rm -rf "$dir"
-    if step "building mpi4py for $kind" env "MPICC=mpicc.$kind" CFLAGS="-O0 -g0" "$venv/bin/python" -m pip install \
-        --disable-pip-version-check --no-cache-dir --no-binary mpi4py --no-deps --target "$dir" "$mpi4py"; then
-        printf '%s\n' "$mpi4py $("$venv/bin/python" -VV)" >"$dir/made-for"
-    else
-        touch "$given_up"
+    env "MPICC=mpicc.$1" CFLAGS="-O0 -g0" "$venv/bin/python" -m pip install --disable-pip-version-check \
+        --no-cache-dir --no-binary mpi4py --no-deps --target "$dir" "$mpi4py" && printf '%s\n' "$2" >"$dir/made-for"
+}
+
+# build_mpi4py MPI...: for each of them that is there, at the same time.
+build_mpi4py() {
+    local kind kinds=() made_for
+    made_for="$mpi4py $("$venv/bin/python" -VV)"
+    for kind in "$@"; do
+        command -v "mpicc.$kind" >/dev/null || continue
+        [ "$(cat "$root/build/mpi4py-$kind/made-for" 2>/dev/null)" != "$made_for" ] || continue
+        if [ -e "$root/build/given-up-mpi4py-$kind" ]; then
+            say "note: mpi4py for $kind: could not be built earlier (make clean, to try again)"
+        else
+            kinds+=("$kind")
+        fi
+    done
+    [ ${#kinds[@]} -gt 0 ] || return 0
+    step "building mpi4py for ${kinds[*]}" side_by_side compile_mpi4py "$made_for" "${kinds[@]}" || true
+    for kind in "${kinds[@]}"; do
+        [ ! -e "$root/build/mpi4py-$kind/made-for" ] || continue
+        touch "$root/build/given-up-mpi4py-$kind"
         say "warning: going on without mpi4py for $kind; some tests will be skipped"
-    fi
+    done
 }
 
 # --- what is asked for -----------------------------------------------------------------------
@@ -281,8 +304,7 @@ test)
     fi
     wish "Debian's PyTorch" python3-torch python3-numpy python3-pytest python3-hypothesis
     make_venv requirements.txt requirements-test.txt
-    build_mpi4py openmpi
-    build_mpi4py mpich
+    build_mpi4py openmpi mpich
     install_godwit
     ;;
 format)
