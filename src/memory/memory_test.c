@@ -363,12 +363,45 @@ static void dying_main(const struct processes *all, int rank)
 static void a_latch_of_a_dead_rank_is_an_error_that_names_it(void **state)
 {
     (void)state;
-    struct processes all;
-
     node_size = 0;
-    start_processes(&all, 2, dying_main);
-    wait_for_processes(&all);
-    assert_int_equal(all.statuses[0], 0);
+    expect_death(2, dying_main, 1);
+}
+
+/* Rank 1 has died, and rank 0 has a latch for longer than rank 2 waits before it looks for deaths.
+ */
+static void waiting_main(const struct processes *all, int rank)
+{
+    gw_world *world = NULL;
+    gw_comm *comm = join_processes(all, rank, &world);
+    gw_memory *m = open_memory(comm, GW_CONTINUOUS, GW_F32, 100, 2);
+    gwi_row_latch *latch = &m->whole->latches[0][5];
+    int64_t row = 5;
+    float ones[2] = {1, 1};
+
+    if (rank == 0)
+        REQUIRE(gwi_row_latch_take(m->whole, latch) == 0);
+    REQUIRE(gw_comm_barrier(comm) == 0);
+    if (rank == 1)
+        raise(SIGKILL);
+    while (world->fabric->ops->check(world->fabric) == 0)
+        usleep(1000);
+    if (rank == 0) {
+        await(all, 0, 1);
+        sleep(1);
+        gwi_row_latch_give(latch);
+    } else {
+        reach(all, 0);
+        REQUIRE(gw_memory_scatter_add(m, (gw_indices){&row, 1, GW_I64}, ones, GW_F32) == 0);
+    }
+    gather(all, 1, 2);
+    _exit(0);
+}
+
+static void a_latch_of_a_living_rank_is_waited_for_though_another_one_died(void **state)
+{
+    (void)state;
+    node_size = 0;
+    expect_death(3, waiting_main, 1);
 }
 
 static void forks_main(const struct processes *all, int rank)
@@ -413,4 +446,5 @@ GWI_TESTS(cmocka_unit_test(every_rank_reads_what_others_wrote),
           cmocka_unit_test(ranks_that_disagree_are_told_so),
           cmocka_unit_test(threads_lose_no_addition),
           cmocka_unit_test(a_latch_of_a_dead_rank_is_an_error_that_names_it),
+          cmocka_unit_test(a_latch_of_a_living_rank_is_waited_for_though_another_one_died),
           cmocka_unit_test(a_forked_child_can_read))

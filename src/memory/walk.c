@@ -337,10 +337,10 @@ int gwi_row_latch_take(const gwi_whole *whole, gwi_row_latch *latch)
     uint32_t mine = (uint32_t)whole->rank + 1;
 
     for (int looks = 1;; looks++) {
-        uint32_t free_latch = 0;
+        uint32_t holder = 0; /* nobody */
         /* Pairs with gwi_row_latch_give(). */
         if (gwi_likely(atomic_compare_exchange_weak_explicit(
-                latch, &free_latch, mine, memory_order_acquire, memory_order_relaxed)))
+                latch, &holder, mine, memory_order_acquire, memory_order_relaxed)))
             return 0;
         if (looks % SPINS != 0) {
             gwi_cpu_relax();
@@ -348,8 +348,11 @@ int gwi_row_latch_take(const gwi_whole *whole, gwi_row_latch *latch)
         }
         sched_yield();
         if (looks / SPINS % YIELDS == 0 && whole->generation == gwi_fork_generation()) {
-            int err = whole->world->fabric->ops->check(whole->world->fabric);
-            if (err < 0)
+            gwi_fabric *f = whole->world->fabric;
+            int err = f->ops->check(f);
+            /* If somebody died; but who lives gives it back. */
+            if (err < 0 && holder > 0 &&
+                f->ops->fate(f, whole->comm->ranks[holder - 1]) != GWI_HERE)
                 return err;
         }
     }
