@@ -23,9 +23,7 @@
 #define LEAST_NAP_NS (500 * GWI_US) /* each takes a processor from somebody who computes */
 #define REST 8                      /* times as long as what was done */
 #define LONGEST_REST_NS (3500 * GWI_US)
-#define LEAST_REST                                                                 \
-    2.3 /* the same, however long that is: workers shall have more than half of it \
-         */
+#define LEAST_REST 2.3 /* the same, however long that is: workers shall have most of it */
 #define LONGEST_LEAST_REST_NS (20 * GWI_MS) /* who was kept from its processor did not work */
 #define LONGEST_REST_FROM_INTENTS_NS GWI_MS
 #define BRIEF_NS (50 * GWI_US)       /* one request, when all caches are cold */
