@@ -336,7 +336,7 @@ int gwi_row_latch_take(const gwi_whole *whole, gwi_row_latch *latch)
 {
     uint32_t mine = (uint32_t)whole->rank + 1;
 
-    for (int looks = 1;; looks++) {
+    for (unsigned looks = 1;; looks++) {
         uint32_t holder = 0; /* nobody */
         /* Pairs with gwi_row_latch_give(). */
         if (gwi_likely(atomic_compare_exchange_weak_explicit(

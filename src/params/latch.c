@@ -35,15 +35,16 @@ int gwi_latch_check_death(gw_params *params, int64_t key)
 {
     struct latch_wait lw = {params, key};
     gwi_fabric *f = params->world->fabric;
-    int ranks[64], n = holders(&lw, ranks, 64);
+    enum { MOST = 64 };
+    int ranks[MOST], n = holders(&lw, ranks, MOST);
 
-    for (int i = 0; i < n && i < 64; i++)
+    for (int i = 0; i < n && i < MOST; i++)
         if (f->ops->fate(f, ranks[i]) == GWI_DEAD)
             return gwi_fail(GW_EPEER,
                             "%s; rank %d died holding the latch of key %lld, whose vector may be "
                             "half written",
                             gw_last_error(), ranks[i], (long long)key);
-    return n > 64 ? GW_EPEER : 0; /* not all were looked at */
+    return n > MOST ? GW_EPEER : 0; /* not all were looked at */
 }
 
 int gwi_latch_wait(void *ctx, int64_t key)

@@ -155,7 +155,7 @@ static void expect_others_to_notice(int victim)
 
     start_processes(&all, 3, lose_one);
     await(&all, 0, 3);
-    sleep(1); /* they have said who they are */
+    sleep(1); /* they have said who they are, on all but a machine that stands still */
     start = gwi_now_ns();
     kill(all.pids[victim], SIGKILL);
     wait_for_processes(&all);
