@@ -2,7 +2,7 @@
 
     tools/test.py [--list] [stage ...]        without stages: all of them but `stress` and `checkpoints`
 
-Stages whose tests are mostly single processes run beside each other. Each stage writes a log under build/test-logs/ and has a time limit; running past it is a failure,
+Some stages run beside each other. Each stage writes a log under build/test-logs/ and has a time limit; running past it is a failure,
 and so is a stage in which no test ran. The last line printed is `N passed, N failed` (and
 `, N skipped`) over everything, and the exit code is 0 only if nothing failed.
 
@@ -276,7 +276,7 @@ class Stage:
     text: str
     limit_s: float
     usual: bool = True  # else only if it is named
-    beside: str = ""  # the stage before it, while which it runs
+    beside: str = ""  # a stage before it, while which it runs: no stage keeps all cores busy all the time
 
     @property
     def name(self) -> str:
@@ -286,13 +286,13 @@ class Stage:
 STAGES = [
     Stage(unit, "C unit tests, as released", 900),
     Stage(asan, "C unit tests under ASan and UBSan", 900),
-    Stage(tsan, "C unit tests under TSan", 900),
+    Stage(tsan, "C unit tests under TSan", 900, beside="asan"),
     Stage(warnings, "gcc and clang, warnings are errors", 600),
-    Stage(fuzz, "made-up input for every decoder", 600),
     Stage(python, "Python tests", 1000),
     Stage(debian, "Python tests, Debian's PyTorch", 1000, beside="python"),
+    Stage(package, "symbols, headers, pkg-config", 300, beside="python"),
     Stage(jobs, "whole jobs of many processes", 1800),
-    Stage(package, "symbols, headers, pkg-config", 300),
+    Stage(fuzz, "made-up input for every decoder", 600, beside="jobs"),
     Stage(checkpoints, "saves that are killed", 900, usual=False),
     Stage(stress, "parameters, a minute a combination", 5400, usual=False),
 ]
