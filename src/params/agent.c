@@ -18,6 +18,7 @@
 #define LOOKS 100                /* naps between looking for deaths */
 #define ATTEND_NS (200 * GWI_US) /* after the last thing that a worker did for its agent */
 #define LONGEST_ATTEND_NS (20 * GWI_MS)
+#define LAST_TURNS 8                   /* of who attended, before it wakes the agent for the rest */
 #define KEYS_TO_COME_NS (200 * GWI_US) /* for who asks whether they have */
 #define LOOKS_PER_YIELD 32
 #define LEAST_NAP_NS (500 * GWI_US) /* each takes a processor from somebody who computes */
@@ -545,17 +546,21 @@ static int help(gwi_agent *agent)
 }
 
 /* From now on the agent is woken again.  What came before, somebody must see who looks after
- * that: us, whoever else is at it now.  If the agent dozes, and we have left something for later,
- * or somebody meant to wake it while we attended, we wake it. */
+ * that: us, whoever else is at it now, all of it or so much that we wake the agent for the rest. If
+ * the agent dozes, and we have left something for later, or somebody meant to wake it while we
+ * attended, we wake it as well. */
 static void stop_attending(gwi_agent *agent)
 {
     gwi_fabric *f = agent->params->world->fabric;
+    int turns = 0, more;
 
     gwi_attend_end(&agent->attendance);
     pthread_mutex_lock(&agent->lock);
-    take_turn(agent);
+    do
+        more = take_turn(agent) > 0 && gwi_node_may_hear_more(agent->node);
+    while (more && ++turns < LAST_TURNS);
     pthread_mutex_unlock(&agent->lock);
-    if (is_dozing(agent) && (!may_doze(agent) || !gwi_slot_dozes(slot_of(agent))))
+    if (more || (is_dozing(agent) && (!may_doze(agent) || !gwi_slot_dozes(slot_of(agent)))))
         f->ops->nudge(f, f->place.rank, agent->params->lane);
 }
 

@@ -267,6 +267,71 @@ static void an_agent_that_dozes_hears_of_changes_while_somebody_attends(void **s
     run_processes(2, change_while_somebody_attends);
 }
 
+/* Rank 1 asks for five keys of rank 0, a message each, while a worker of that attends and looks at
+ * nothing. */
+
+enum { ATTENDED, ASKED, ANSWERED };
+
+struct questions {
+    const struct processes *all;
+    int turn;
+};
+
+static int await_questions(void *ctx)
+{
+    const struct questions *q = ctx;
+
+    gwi_nap_ns(2 * GWI_MS); /* so that the agent sleeps */
+    reach(q->all, ATTENDED);
+    await(q->all, ASKED, q->turn);
+    return 1;
+}
+
+static void ask_for_all_of_node_0(gw_worker *worker)
+{
+    static float values[5][LENGTH];
+    static const int64_t keys[5] = {0, 2, 4, 6, 8};
+    gw_ticket ticket;
+
+    for (int i = 0; i < 5; i++)
+        REQUIRE(gw_worker_pull(worker, (gw_keys){&keys[i], 1}, values[i], LENGTH, &ticket) == 0);
+}
+
+static void ask_while_somebody_attends(const struct processes *all, int rank)
+{
+    gw_world *world;
+    gw_params *params = open_in_nodes(all, rank, 1, &world);
+    int64_t took_ns = 0;
+    gw_worker *worker;
+
+    REQUIRE(gw_params_worker(params, &worker) == 0);
+    for (int i = 1; i <= 30; i++) {
+        struct questions q = {all, i};
+        if (rank == 0) {
+            REQUIRE(gwi_agent_attend(params->agent, await_questions, &q) == 1);
+            await(all, ANSWERED, i);
+            continue;
+        }
+        await(all, ATTENDED, i);
+        ask_for_all_of_node_0(worker);
+        int64_t start = gwi_now_ns();
+        reach(all, ASKED);
+        REQUIRE(gw_worker_wait_all(worker) == 0);
+        took_ns += gwi_now_ns() - start;
+        reach(all, ANSWERED);
+    }
+    REQUIRE(took_ns < 600 * GWI_MS); /* who is not woken sleeps for up to 100 ms each time */
+    REQUIRE(gw_worker_close(worker) == 0);
+    REQUIRE(gw_params_close(params) == 0);
+    gw_world_close(world);
+}
+
+static void what_came_while_somebody_attended_is_not_left_lying(void **state)
+{
+    (void)state;
+    run_processes(2, ask_while_somebody_attends);
+}
+
 static void an_agent_with_nothing_to_do_dozes_until_a_change_or_a_clock(void **state)
 {
     (void)state;
@@ -276,4 +341,5 @@ static void an_agent_with_nothing_to_do_dozes_until_a_change_or_a_clock(void **s
 GWI_TESTS(cmocka_unit_test(an_agent_does_not_wait_for_the_latch_of_a_dead_process),
           cmocka_unit_test(an_agent_with_nothing_to_do_dozes_until_a_change_or_a_clock),
           cmocka_unit_test(an_agent_that_dozes_hears_of_changes_while_somebody_attends),
+          cmocka_unit_test(what_came_while_somebody_attended_is_not_left_lying),
           cmocka_unit_test(an_agent_that_has_served_for_long_tells_changes_soon))

@@ -263,6 +263,7 @@ struct gwi_node {
     size_t n_rests;                    /* so far */
     gwi_link *last_link;               /* that was looked up; NULL: none */
     gwi_link *first_to_send, *last_to_send;
+    int heard;          /* pieces that were there when it looked last, one of a peer at most */
     int hears_itself;   /* reads what it said to itself */
     gwi_frame to_self;  /* what we say to ourselves */
     gwi_frame spare[4]; /* empty, to be filled again */

@@ -413,6 +413,11 @@ int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns)
     return node->err < 0 ? node->err : busy;
 }
 
+int gwi_node_may_hear_more(const gwi_node *node)
+{
+    return node->heard > 0;
+}
+
 void gwi_node_rest(gwi_node *node, int64_t until_ns, int64_t act_until_ns)
 {
     if (node->next_round_ns < until_ns)

@@ -130,6 +130,9 @@ int gwi_node_is_local(const gwi_node *node, int64_t key);
  * happened, else 0. */
 int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns);
 
+/* Whether the last step took in a message at its end, so that more may be there. */
+int gwi_node_may_hear_more(const gwi_node *node);
+
 /* Make no round before that, and do not act on intents before the other, unless something cannot
  * wait. */
 void gwi_node_rest(gwi_node *node, int64_t until_ns, int64_t act_until_ns);

@@ -608,6 +608,7 @@ int gwi_post_step(gwi_node *node, gwi_fabric *fabric)
 
     hear_ourselves(node);
     err = fabric->ops->poll(fabric, node->lane, -1, take_piece, &d);
+    node->heard = d.n;
     if (err < 0)
         return gwi_fail_node(node, err);
     hear_ourselves(node);
