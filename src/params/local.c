@@ -444,6 +444,8 @@ void gwi_local_disown(gwi_local *local, int64_t key, int keep_replica, void *ret
     unlatch_changed(&k);
 }
 
+/* The owner rounds when it adds this: workers see from now on what it will have, or the copy would
+ * differ from it for ever, in the last bit. */
 static gwi_change take_untold(struct key *k, void *ret_untold)
 {
     gwi_change change = GWI_ASSIGN;
@@ -452,9 +454,13 @@ static gwi_change take_untold(struct key *k, void *ret_untold)
         gwi_row_read(ret_untold, value_of(k), k->row_bytes);
         gwi_row_write(told_of(k), ret_untold, k->row_bytes);
     } else {
-        change = k->local->store.ops->take_added(value_of(k), told_of(k), ret_untold, k->n)
-                     ? GWI_ADD
-                     : GWI_NO_CHANGE;
+        gwi_row_added added = k->local->store.ops->take_added(value_of(k), told_of(k), ret_untold,
+                                                              k->n);
+        if (added == GWI_ADDED_NEARLY) {
+            gwi_row_write(value_of(k), told_of(k), k->row_bytes);
+            k->word = gwi_word_next_version(k->word);
+        }
+        change = added == GWI_NONE_ADDED ? GWI_NO_CHANGE : GWI_ADD;
     }
     k->word &= ~(GWI_WORD_SETTING | GWI_WORD_MARKED);
     return change;

@@ -1,7 +1,9 @@
-/* moves_test.c - how a key comes to who wants it, and how many notes that takes.
+/* moves_test.c - how a key comes to who wants it, how many notes that takes, and that copies are
+ * equal in the end.
  *
  * Two nodes in a simulation; key 0 is at home on node 0, key 1 on node 1. */
 #include "params/engine.h"
+#include "base/random.h"
 #include "base/test.h"
 #include "fabric/sim/sim.h"
 
@@ -124,10 +126,37 @@ static void a_key_that_its_home_uses_is_copied(void **state)
     assert_int_equal(n_notes(0) + n_notes(1), 2); /* a WANT and a GRANT */
 }
 
+/* A copy goes from small values to great ones and back, where differences are rounded. */
+static void a_copy_that_nobody_else_changes_is_what_its_owner_has(void **state)
+{
+    float back[2], update[2], values[2][2] = {{0}};
+    gwi_random random;
+
+    (void)state;
+    gwi_random_init(&random, 1, 0);
+    announce(1, 1);
+    announce(0, 1);
+    check_states(1, GWI_REPLICA, GWI_OWNED);
+    for (int turn = 0; turn < 20; turn++) {
+        for (int i = 0; i < 2; i++) {
+            back[i] = -values[0][i];
+            update[i] = (float)gwi_random_double(&random) * (turn % 2 == 0 ? 1e4f : 1e-2f);
+        }
+        assert_true(gwi_local_change(gwi_node_local(nodes[0]), 1, GWI_ADD, back));
+        assert_true(gwi_local_change(gwi_node_local(nodes[0]), 1, GWI_ADD, update));
+        settle_down();
+        for (int i = 0; i < 2; i++)
+            gwi_local_read(gwi_node_local(nodes[i]), 1, values[i]);
+        assert_memory_equal(values[0], values[1], sizeof values[0]);
+    }
+}
+
 GWI_TESTS(cmocka_unit_test_setup_teardown(a_key_goes_home_with_two_notes_if_its_home_wants_it,
                                           set_up, tear_down),
           cmocka_unit_test_setup_teardown(a_key_goes_from_home_to_who_wants_it_with_two_notes,
                                           set_up, tear_down),
           cmocka_unit_test_setup_teardown(who_still_wants_a_key_that_goes_home_keeps_a_copy, set_up,
                                           tear_down),
-          cmocka_unit_test_setup_teardown(a_key_that_its_home_uses_is_copied, set_up, tear_down))
+          cmocka_unit_test_setup_teardown(a_key_that_its_home_uses_is_copied, set_up, tear_down),
+          cmocka_unit_test_setup_teardown(a_copy_that_nobody_else_changes_is_what_its_owner_has,
+                                          set_up, tear_down))

@@ -67,51 +67,54 @@ DEFINE_ENTRY(f64, double)
 #define ADDED(type, bits, is, was, differ) \
     (AS(type, bits, (is) - (was)) & (0 - (bits)((differ) != 0)))
 
-#define DEFINE_OPS(target, attribute, name, type, bits)                                       \
-    attribute static void add_##name##_##target(void *row, const void *update, size_t n)      \
-    {                                                                                         \
-        type *to = row;                                                                       \
-        const type *from = update;                                                            \
-                                                                                              \
-        GWI_SIDE_BY_SIDE                                                                      \
-        for (size_t i = 0; i < n; i++)                                                        \
-            put_##name(to + i, get_##name(to + i) + from[i]);                                 \
-    }                                                                                         \
-                                                                                              \
-    attribute static int take_added_##name##_##target(const void *row, void *before,          \
-                                                      void *ret_added, size_t n)              \
-    {                                                                                         \
-        const type *now = row;                                                                \
-        type *old = before, *added = ret_added;                                               \
-        bits any = 0;                                                                         \
-                                                                                              \
-        GWI_SIDE_BY_SIDE                                                                      \
-        for (size_t i = 0; i < n; i++) {                                                      \
-            type is = get_##name(now + i), was = get_##name(old + i);                         \
-            bits differ = AS(type, bits, is) ^ AS(type, bits, was);                           \
-            added[i] = AS(bits, type, ADDED(type, bits, is, was, differ));                    \
-            put_##name(old + i, is);                                                          \
-            any |= differ;                                                                    \
-        }                                                                                     \
-        return any != 0;                                                                      \
-    }                                                                                         \
-                                                                                              \
-    attribute static int rebase_##name##_##target(void *row, void *before, const void *value, \
-                                                  size_t n)                                   \
-    {                                                                                         \
-        const type *new = value;                                                              \
-        type *now = row, *old = before;                                                       \
-        bits any = 0;                                                                         \
-                                                                                              \
-        GWI_SIDE_BY_SIDE                                                                      \
-        for (size_t i = 0; i < n; i++) {                                                      \
-            type is = get_##name(now + i), was = get_##name(old + i);                         \
-            bits differ = AS(type, bits, is) ^ AS(type, bits, was);                           \
-            put_##name(now + i, new[i] + AS(bits, type, ADDED(type, bits, is, was, differ))); \
-            put_##name(old + i, new[i]);                                                      \
-            any |= differ;                                                                    \
-        }                                                                                     \
-        return any != 0;                                                                      \
+#define DEFINE_OPS(target, attribute, name, type, bits)                                        \
+    attribute static void add_##name##_##target(void *row, const void *update, size_t n)       \
+    {                                                                                          \
+        type *to = row;                                                                        \
+        const type *from = update;                                                             \
+                                                                                               \
+        GWI_SIDE_BY_SIDE                                                                       \
+        for (size_t i = 0; i < n; i++)                                                         \
+            put_##name(to + i, get_##name(to + i) + from[i]);                                  \
+    }                                                                                          \
+                                                                                               \
+    attribute static gwi_row_added take_added_##name##_##target(const void *row, void *before, \
+                                                                void *ret_added, size_t n)     \
+    {                                                                                          \
+        const type *now = row;                                                                 \
+        type *old = before, *added = ret_added;                                                \
+        bits any = 0, rounded = 0;                                                             \
+                                                                                               \
+        GWI_SIDE_BY_SIDE                                                                       \
+        for (size_t i = 0; i < n; i++) {                                                       \
+            type is = get_##name(now + i), was = get_##name(old + i);                          \
+            bits differ = AS(type, bits, is) ^ AS(type, bits, was);                            \
+            type more = AS(bits, type, ADDED(type, bits, is, was, differ));                    \
+            bits sum = differ != 0 ? AS(type, bits, was + more) : AS(type, bits, is);          \
+            added[i] = more;                                                                   \
+            put_##name(old + i, AS(bits, type, sum));                                          \
+            any |= differ;                                                                     \
+            rounded |= sum ^ AS(type, bits, is);                                               \
+        }                                                                                      \
+        return any == 0 ? GWI_NONE_ADDED : rounded == 0 ? GWI_ADDED : GWI_ADDED_NEARLY;        \
+    }                                                                                          \
+                                                                                               \
+    attribute static int rebase_##name##_##target(void *row, void *before, const void *value,  \
+                                                  size_t n)                                    \
+    {                                                                                          \
+        const type *new = value;                                                               \
+        type *now = row, *old = before;                                                        \
+        bits any = 0;                                                                          \
+                                                                                               \
+        GWI_SIDE_BY_SIDE                                                                       \
+        for (size_t i = 0; i < n; i++) {                                                       \
+            type is = get_##name(now + i), was = get_##name(old + i);                          \
+            bits differ = AS(type, bits, is) ^ AS(type, bits, was);                            \
+            put_##name(now + i, new[i] + AS(bits, type, ADDED(type, bits, is, was, differ)));  \
+            put_##name(old + i, new[i]);                                                       \
+            any |= differ;                                                                     \
+        }                                                                                      \
+        return any != 0;                                                                       \
     }
 
 GWI_TARGETS(DEFINE_OPS, f32, float, uint32_t)

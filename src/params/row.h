@@ -35,10 +35,14 @@ typedef void gwi_row_add(void *row, const void *update, size_t n);
 /* For a row and what it was before.  Entries whose bytes are equal have not changed, whatever they
  * are: so an infinity that both have says nothing about what was added. */
 
-/* What was added since, after which `before` is as the row.  Returns whether anything was. */
-typedef int gwi_row_take_added(const void *row, void *before, void *ret_added, size_t n);
+/* What was added since.  `before` becomes what it gives if that is added to it, as somebody else
+ * will do: the row, or what is next to it.  Returns whether anything was added, and whether it is
+ * the row. */
+typedef enum gwi_row_added { GWI_NONE_ADDED, GWI_ADDED, GWI_ADDED_NEARLY } gwi_row_added;
+typedef gwi_row_added gwi_row_take_added(const void *row, void *before, void *ret_added, size_t n);
 
-/* `value`, with what was added since on top; `before` is `value` then.  Returns the same. */
+/* `value`, with what was added since on top; `before` is `value` then.  Returns whether anything
+ * was. */
 typedef int gwi_row_rebase(void *row, void *before, const void *value, size_t n);
 
 typedef struct gwi_row_ops {

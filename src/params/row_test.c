@@ -102,11 +102,12 @@ static void sums_are_rounded_as_one_addition_is(void **state)
             size_t gained = i % 3 == 0 && i < n - 1 ? 2 * i + 2 : 0;                          \
             assert_true(before[i] == value[i] && row[i] == (type)(1000 + i + gained));        \
         }                                                                                     \
-        assert_int_equal(ops->take_added(row, before, added, n), n > 1);                      \
+        assert_int_equal(ops->take_added(row, before, added, n),                              \
+                         n > 1 ? GWI_ADDED : GWI_NONE_ADDED);                                 \
         for (size_t i = 0; i < n; i++)                                                        \
             assert_true(added[i] == (i % 3 == 0 && i < n - 1 ? (type)(2 * i + 2) : (type)0)); \
         assert_memory_equal(row, before, n * sizeof *row);                                    \
-        assert_int_equal(ops->take_added(row, before, added, n), 0);                          \
+        assert_int_equal(ops->take_added(row, before, added, n), GWI_NONE_ADDED);             \
         assert_true(added[n] == 7);                                                           \
     }
 
@@ -122,6 +123,19 @@ static void what_was_added_is_found_and_put_on_top_of_another_value(void **state
     }
 }
 
+/* 1 + 2^-24 is 1 for a float, and the difference of the second pair is rounded, too. */
+static void who_adds_what_was_taken_has_what_is_before_then(void **state)
+{
+    (void)state;
+    float row[] = {1, 0.1f, 3}, before[] = {-0x1p-24f, 1e6f, 2}, sum[3], added[3];
+
+    memcpy(sum, before, sizeof sum);
+    assert_int_equal(gwi_row_ops_of(GW_F32)->take_added(row, before, added, 3), GWI_ADDED_NEARLY);
+    gwi_row_ops_of(GW_F32)->add(sum, added, 3);
+    assert_memory_equal(sum, before, sizeof sum);
+    assert_true(before[1] != row[1] && before[2] == 3);
+}
+
 static void an_entry_that_is_no_number_on_both_sides_takes_the_new_value(void **state)
 {
     (void)state;
@@ -135,6 +149,7 @@ static void an_entry_that_is_no_number_on_both_sides_takes_the_new_value(void **
 
 GWI_TESTS(cmocka_unit_test(every_entry_is_added_to_once_and_none_beside),
           cmocka_unit_test(what_was_added_is_found_and_put_on_top_of_another_value),
+          cmocka_unit_test(who_adds_what_was_taken_has_what_is_before_then),
           cmocka_unit_test(an_entry_that_is_no_number_on_both_sides_takes_the_new_value),
           cmocka_unit_test(a_read_and_a_write_copy_all_bytes_and_none_beside),
           cmocka_unit_test(sums_are_rounded_as_one_addition_is))
