@@ -31,19 +31,23 @@ void gwi_marks_init(gwi_marks *marks, int64_t n_keys, void *memory)
     }
 }
 
-/* From below upwards: who takes goes from above downwards, and clears a level before it looks at
- * the one below, so what it misses there is marked above again.  Sequentially consistent, both
- * ways. */
+/* From below upwards: who takes goes from above downwards, and clears a bit before it looks at what
+ * is below.  So whoever clears a bit after we have set it, or found it set, sees what we set below.
+ * Sequentially consistent, both ways: otherwise each could miss what the other one does.
+ *
+ * That a bit is set says nothing of the levels above: who set it may have been stopped just then,
+ * or killed.  So we go on to the top, also from level 0, where the latch of the key keeps two from
+ * marking it at the same time: with GWI_WORD_MARKED nearly nobody comes with a key that is marked,
+ * and to stop there would gain nothing. */
 void gwi_marks_add(gwi_marks *marks, int64_t key)
 {
     size_t index = (size_t)key;
 
     for (int l = 0; l < marks->n_levels; l++, index /= 64) {
+        _Atomic uint64_t *word = &marks->level[l][index / 64];
         uint64_t bit = UINT64_C(1) << index % 64;
-        /* Who set it before us sees to the levels above. */
-        if (atomic_load_explicit(&marks->level[l][index / 64], memory_order_seq_cst) & bit)
-            return;
-        atomic_fetch_or_explicit(&marks->level[l][index / 64], bit, memory_order_seq_cst);
+        if (!(atomic_load_explicit(word, memory_order_seq_cst) & bit))
+            atomic_fetch_or_explicit(word, bit, memory_order_seq_cst);
     }
 }
 

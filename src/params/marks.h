@@ -7,8 +7,8 @@
  * Owning   The memory is the caller's; it may be shared, and is zero at the start.
  * Threads  Marking: any thread of any process.  Taking: one at a time.  A key that is
  *          marked while it is taken is taken now or the next time, never forgotten.
- * Dying    If a process dies in marking, a key may be marked below and not above, until another
- *          key of the same word is marked.                                             */
+ * Dying    If a process dies in marking, a key may be marked below and not above, where nobody
+ *          finds it until a key of the same word, that one or another, is marked.      */
 #ifndef GWI_PARAMS_MARKS_H
 #define GWI_PARAMS_MARKS_H
 

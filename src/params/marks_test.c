@@ -155,6 +155,43 @@ static void a_key_marked_while_it_is_taken_is_not_forgotten(void **state)
     end(&s);
 }
 
+/* Somebody has set the bits of a key up to some level, and goes on later, or never. */
+static void who_is_stopped_in_marking_hides_no_key_that_others_mark(void **state)
+{
+    (void)state;
+    /* These share with it a word of level 0, of level 1 and none below, of level 2. */
+    static const int64_t half_marked = 4095, keys[] = {4094, 0, 5000};
+    struct set s;
+
+    for (int shared = 0; shared < 3; shared++)
+        for (int n_set = 1; n_set <= 3; n_set++) {
+            make(&s, 300000);
+            assert_int_equal(s.marks.n_levels, 4);
+            for (int l = 0; l < n_set; l++)
+                s.marks.level[l][half_marked >> 6 * (l + 1)] |= UINT64_C(1)
+                                                                << (half_marked >> 6 * l) % 64;
+            gwi_marks_add(&s.marks, keys[shared]);
+            assert_true(gwi_marks_any(&s.marks));
+            gwi_marks_take(&s.marks, note, &s);
+            assert_int_equal(s.taken[keys[shared]], 1);
+            assert_int_equal(s.taken[half_marked], n_set > shared);
+            end(&s);
+        }
+}
+
+static void a_key_that_was_half_marked_is_found_when_it_is_marked_again(void **state)
+{
+    (void)state;
+    struct set s;
+
+    make(&s, 300000);
+    s.marks.level[0][1] |= 1;
+    gwi_marks_add(&s.marks, 64);
+    gwi_marks_take(&s.marks, note, &s);
+    assert_int_equal(s.taken[64], 1);
+    end(&s);
+}
+
 /* A thread counts up keys and marks them; whoever takes must see all that was counted. */
 enum { KEYS = 5000, TURNS = 200000 };
 
@@ -208,4 +245,6 @@ GWI_TESTS(cmocka_unit_test(marked_keys_are_taken_once_in_order),
           cmocka_unit_test(random_marks_are_those_that_are_taken),
           cmocka_unit_test(they_can_be_taken_in_parts_from_any_key_on),
           cmocka_unit_test(a_key_marked_while_it_is_taken_is_not_forgotten),
+          cmocka_unit_test(who_is_stopped_in_marking_hides_no_key_that_others_mark),
+          cmocka_unit_test(a_key_that_was_half_marked_is_found_when_it_is_marked_again),
           cmocka_unit_test(no_mark_of_another_thread_is_lost))
