@@ -153,11 +153,12 @@ static uint32_t *asked_by(gwi_node *node, int64_t key)
 
 /* Whether the operation may have asked for the key before; from now on it has.  If others that
  * began later have asked in between that is not known any more, and the answer is yes: a question
- * that is taken for a second one only goes a longer way. */
+ * that is taken for a second one only goes a longer way.  How long ago both began is compared, for
+ * the numbers begin again some day, and whoever asked last may have done so long ago. */
 static int was_asked_for(gwi_node *node, const gwi_pending *pending, int64_t key)
 {
     uint32_t *last = asked_by(node, key);
-    int was = (int32_t)(*last - pending->number) >= 0;
+    int was = node->n_operations - *last <= node->n_operations - pending->number;
 
     *last = was ? *last : pending->number;
     return was && !GWI_MUTANT(31);

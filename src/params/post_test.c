@@ -254,6 +254,43 @@ static void a_question_that_meets_the_latch_of_a_dead_process_takes_no_other(voi
         assert_int_equal(gwi_store_latched(&local->store, key), key == 2);
 }
 
+/* The last thing that it would send to the peer: a question about three keys. */
+static void look_at_question(gwi_note *ret_note, int64_t *ret_more)
+{
+    uint64_t value;
+    const unsigned char *payload;
+    size_t at = sizeof(uint64_t);
+
+    assert_true(gwi_hash_get(&node->links, 1, &value));
+    const gwi_frame *frame = &((const gwi_link *)(uintptr_t)value)->collecting;
+    while (gwi_frame_next(frame->bytes, frame->n_bytes, &at, ret_note, &payload) > 0)
+        ;
+    assert_int_equal(ret_note->kind, GWI_NOTE_ASK);
+    assert_int_equal(ret_note->n, 2);
+    memcpy(ret_more, payload, 2 * sizeof *ret_more);
+}
+
+static void what_was_asked_for_long_ago_is_asked_for_again_on_the_short_way(void **state)
+{
+    /* How many operations there were; each asks for the same keys. */
+    static const uint32_t n_before[] = {0, 0x80000005, UINT32_MAX, 0xfffffff0, 0x7ffffff0, 7};
+    static const int64_t keys[] = {1, 3, 1};
+    static double values[sizeof n_before / sizeof *n_before][3 * LENGTH];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof n_before / sizeof *n_before; i++) {
+        gwi_note note;
+        int64_t more[2], seq;
+        node->n_operations = n_before[i];
+        assert_int_equal(gwi_node_access(node, 0, GWI_PULL, keys, 3, values[i], &seq), 0);
+        look_at_question(&note, more);
+        assert_int_equal(note.key, keys[0]);
+        assert_int_equal(note.flags & GWI_NOTE_FOLLOWS, 0);
+        assert_int_equal(more[0], keys[1]);
+        assert_int_equal(more[1], keys[2] | GWI_KEY_FOLLOWS); /* the first once more */
+    }
+}
+
 #define MANY 40
 
 static int discard(void *ctx, const gwi_piece *piece)
@@ -325,6 +362,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(
             a_question_that_meets_the_latch_of_a_dead_process_takes_no_other, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            what_was_asked_for_long_ago_is_asked_for_again_on_the_short_way, set_up, tear_down),
         cmocka_unit_test(who_has_spoken_with_many_is_idle_and_remembers_few),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
