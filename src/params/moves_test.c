@@ -151,6 +151,30 @@ static void a_copy_that_nobody_else_changes_is_what_its_owner_has(void **state)
     }
 }
 
+/* A copy has told so much that the numbers begin again, and the key comes while the last of it is
+ * on its way. */
+static void what_was_told_and_has_not_arrived_comes_with_the_key_once(void **state)
+{
+    static float added[2] = {1, 2};
+    const gwi_note localize = {.kind = GWI_NOTE_LOCALIZE, .node = 0, .key = 1};
+    int64_t key = 1, seq;
+    float found[2];
+
+    (void)state;
+    announce(1, key);
+    announce(0, key);
+    check_states(key, GWI_REPLICA, GWI_OWNED);
+    gwi_item_find(nodes[0], key)->seq = gwi_item_find(nodes[1], key)->holders[0].seq = UINT32_MAX;
+    assert_int_equal(gwi_node_access(nodes[0], 0, GWI_PUSH, &key, 1, added, &seq), 0);
+    gwi_round(nodes[0], 0);
+    assert_int_equal(gwi_item_find(nodes[0], key)->told.seq, 0);
+    gwi_take_localize(nodes[1], &localize);
+    settle_down();
+    check_states(key, GWI_OWNED, GWI_REPLICA);
+    gwi_local_read(gwi_node_local(nodes[0]), key, found);
+    assert_true(found[0] == 1 && found[1] == 2);
+}
+
 GWI_TESTS(cmocka_unit_test_setup_teardown(a_key_goes_home_with_two_notes_if_its_home_wants_it,
                                           set_up, tear_down),
           cmocka_unit_test_setup_teardown(a_key_goes_from_home_to_who_wants_it_with_two_notes,
@@ -159,4 +183,6 @@ GWI_TESTS(cmocka_unit_test_setup_teardown(a_key_goes_home_with_two_notes_if_its_
                                           tear_down),
           cmocka_unit_test_setup_teardown(a_key_that_its_home_uses_is_copied, set_up, tear_down),
           cmocka_unit_test_setup_teardown(a_copy_that_nobody_else_changes_is_what_its_owner_has,
+                                          set_up, tear_down),
+          cmocka_unit_test_setup_teardown(what_was_told_and_has_not_arrived_comes_with_the_key_once,
                                           set_up, tear_down))

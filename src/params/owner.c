@@ -683,7 +683,7 @@ static void take_holders(gwi_node *node, gwi_item *item, const gwi_note *note,
 static int count_told(gwi_node *node, gwi_item *item, const gwi_note *note, const gwi_told *told,
                       void *value)
 {
-    if (told->values == NULL || note->term != told->term || note->n >= told->seq)
+    if (told->values == NULL || note->term != told->term || (int32_t)(note->n - told->seq) >= 0)
         return 0;
     if (!GWI_MUTANT(11))
         gwi_change_value(&node->local, item->key, value, told->change, told->values);
