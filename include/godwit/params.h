@@ -45,7 +45,8 @@ typedef enum gw_technique {
 typedef struct gw_params_options {
     size_t size_bytes;      /* sizeof(gw_params_options), so that it can grow */
     int64_t num_keys;       /* keys are 0 to num_keys - 1 */
-    const int64_t *lengths; /* of the vectors, in entries; borrowed for the call */
+    const int64_t *lengths; /* of the vectors, in entries; with several nodes each is shorter than
+                             * 2 GiB.  Borrowed for the call */
     size_t n_lengths;       /* 1: all have the first; else num_keys */
     gw_dtype dtype;         /* GW_F32 or GW_F64 */
     int workers;            /* of each process; barriers count them all from the start */

@@ -16,6 +16,13 @@
 #define MAX_CHANNELS 16
 #define TRAY_BYTES ((size_t)256 << 10) /* for what a worker has with agents at a time */
 
+/* Of a vector, with several nodes.  Orders and notes give their bytes in 32 bits: an order takes up
+ * to half a tray, which is two of the longest; a note has one vector and a little more. */
+#define MOST_ROW_BYTES (((size_t)1 << 31) - GWI_STORE_ALIGN)
+
+_Static_assert(MOST_ROW_BYTES % GWI_STORE_ALIGN == 0 && 2 * MOST_ROW_BYTES <= UINT32_MAX,
+               "half of any tray can be one order");
+
 /* agreeing */
 
 /* What the ranks must agree on.  `valid` is 0 where the arguments were refused.  The last two
@@ -105,6 +112,28 @@ static int has_agents(const gw_params *params)
     return params->world->fabric->place.nodes > 1;
 }
 
+static const gwi_length_class *longest_class(const gwi_geometry *g)
+{
+    const gwi_length_class *longest = g->classes;
+
+    for (uint32_t c = 1; c < g->n_classes; c++)
+        longest = g->classes[c].row_bytes > longest->row_bytes ? &g->classes[c] : longest;
+    return longest;
+}
+
+static int check_rows(const gwi_geometry *g)
+{
+    const gwi_length_class *longest = longest_class(g);
+
+    if (longest->row_bytes <= MOST_ROW_BYTES)
+        return 0;
+    return gwi_fail(GW_EINVAL,
+                    "lengths has %llu; with several nodes a vector has at most %zu entries of %zu "
+                    "bytes: give longer ones several keys",
+                    (unsigned long long)longest->length, MOST_ROW_BYTES / g->item_bytes,
+                    g->item_bytes);
+}
+
 static size_t round_up(size_t n)
 {
     return (n + GWI_STORE_ALIGN - 1) / GWI_STORE_ALIGN * GWI_STORE_ALIGN;
@@ -141,11 +170,8 @@ static size_t vectors_bytes(const gw_params *params)
 /* Half a tray holds any one vector. */
 static void size_trays(gw_params *params)
 {
-    const gwi_geometry *g = &params->geometry;
-    size_t longest = 0;
+    size_t longest = longest_class(&params->geometry)->row_bytes;
 
-    for (uint32_t c = 0; c < g->n_classes; c++)
-        longest = g->classes[c].row_bytes > longest ? g->classes[c].row_bytes : longest;
     params->tray_bytes = round_up(4 * longest > TRAY_BYTES ? 4 * longest : TRAY_BYTES);
 }
 
@@ -290,6 +316,8 @@ static int open_on(gw_params *params, const gw_params_options *opt, gw_comm *com
     if (err == 0)
         err = gwi_geometry_init(&params->geometry, opt->num_keys, opt->lengths, opt->n_lengths,
                                 opt->dtype);
+    if (err == 0 && has_agents(params))
+        err = check_rows(&params->geometry);
     struct card card = {0};
     if (err == 0)
         card = (struct card){1,

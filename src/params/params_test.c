@@ -242,6 +242,34 @@ static gw_world *join_as_node(const struct processes *all, int rank)
     return world;
 }
 
+static void ask_for_too_long(const struct processes *all, int rank)
+{
+    gw_world *world = join_as_node(all, rank);
+    gw_params_options opt = options(1);
+    int64_t longest = GWI_MAX_LENGTH, lengths[N_KEYS];
+    gw_params *params = NULL;
+
+    opt.lengths = &longest;
+    opt.dtype = GW_F64;
+    REQUIRE(gw_params_open(world, &opt, &params) == GW_EINVAL);
+    REQUIRE(saw_first("lengths has 2147483648; with several nodes a vector has at most 268434944"));
+    for (int i = 0; i < N_KEYS; i++)
+        lengths[i] = i == 7 ? INT64_C(1) << 29 : 4;
+    opt.lengths = lengths;
+    opt.n_lengths = N_KEYS;
+    opt.dtype = GW_F32;
+    REQUIRE(gw_params_open(world, &opt, &params) == GW_EINVAL && params == NULL);
+    REQUIRE(saw_first("lengths has 536870912; with several nodes a vector has at most 536869888"));
+    params = open_params(world, 1);
+    close_all(params, world);
+}
+
+static void vectors_that_no_message_holds_are_refused_with_several_nodes(void **state)
+{
+    (void)state;
+    run_processes(2, ask_for_too_long);
+}
+
 /* Every key is asked of the other node, brought here, or kept as a replica, in turn. */
 static void work_on_two_nodes(const struct processes *all, int rank)
 {
@@ -551,6 +579,7 @@ GWI_TESTS(cmocka_unit_test(what_one_process_writes_all_read),
           cmocka_unit_test(a_rank_that_disagrees_is_named_on_every_rank),
           cmocka_unit_test(bad_arguments_on_all_ranks_are_refused_on_all),
           cmocka_unit_test(more_memory_than_there_is_is_refused_on_all_ranks),
+          cmocka_unit_test(vectors_that_no_message_holds_are_refused_with_several_nodes),
           cmocka_unit_test(keys_are_asked_for_moved_and_replicated_between_nodes),
           cmocka_unit_test(who_asks_whether_announced_keys_have_come_waits_a_moment_for_them),
           cmocka_unit_test(a_death_ends_the_opening),
