@@ -124,8 +124,8 @@ GW_API int gw_worker_intent(gw_worker *worker, gw_keys keys, int64_t start, int6
  * acted on. */
 GW_API int gw_worker_wait_sync(gw_worker *worker);
 
-/* Around initial assignments: wait_sync and barrier; and wait_sync, barrier, wait_sync, barrier,
- * and this process's statistics begin at 0. */
+/* Around initial assignments: wait_sync and barrier; and wait_sync, barrier, wait_sync, barrier
+ * and barrier, between the last two of which statistics begin at 0. */
 GW_API int gw_worker_begin_setup(gw_worker *worker);
 GW_API int gw_worker_end_setup(gw_worker *worker);
 

@@ -522,6 +522,51 @@ static void statistics_count_what_this_process_did(void **state)
     run_processes(1, count);
 }
 
+/* Two workers on each of two nodes.  Each time, both set up something and then pull a key of the
+ * other node, as soon as they may. */
+enum { SETUPS = 200, SET_UP_KEYS = 10 };
+
+static void *set_up_and_pull(void *ctx)
+{
+    gw_worker *worker = ctx;
+    gw_params *params = worker->params;
+    int rank = params->world->fabric->place.rank;
+
+    for (int i = 0; i < SETUPS; i++) {
+        for (int64_t key = 0; key < SET_UP_KEYS; key++)
+            REQUIRE(push(worker, key, 1) == 0);
+        REQUIRE(gw_worker_end_setup(worker) == 0);
+        pull(worker, 1 - rank);
+        meet(worker); /* all have pulled */
+        REQUIRE(stat_of(params, "keys_pushed") == 0 && stat_of(params, "keys_pulled") == 2);
+        REQUIRE(stat_of(params, "requests") == 2);
+        /* Two questions and two answers, of which only these have vectors. */
+        REQUIRE(stat_of(params, "bytes_for_access") ==
+                2 * (int64_t)(gwi_note_bytes(0) + gwi_note_bytes(LENGTH * sizeof(float))));
+        meet(worker);
+    }
+    return NULL;
+}
+
+static void count_after_setups(const struct processes *all, int rank)
+{
+    gw_world *world = join_as_node(all, rank);
+    gw_params *params = open_params(world, 2);
+    gw_worker *workers[] = {take_worker(params), take_worker(params)};
+    pthread_t thread;
+
+    REQUIRE(pthread_create(&thread, NULL, set_up_and_pull, workers[0]) == 0);
+    set_up_and_pull(workers[1]);
+    pthread_join(thread, NULL);
+    close_all(params, world);
+}
+
+static void statistics_begin_at_the_end_of_a_setup_and_miss_nothing_after_it(void **state)
+{
+    (void)state;
+    run_processes(2, count_after_setups);
+}
+
 static void be_a_child(gw_params *params, gw_worker *worker)
 {
     const int64_t key = 5;
@@ -587,4 +632,5 @@ GWI_TESTS(cmocka_unit_test(what_one_process_writes_all_read),
           cmocka_unit_test(bad_calls_are_refused_and_change_nothing),
           cmocka_unit_test(a_process_has_as_many_workers_as_it_opened_with),
           cmocka_unit_test(statistics_count_what_this_process_did),
+          cmocka_unit_test(statistics_begin_at_the_end_of_a_setup_and_miss_nothing_after_it),
           cmocka_unit_test(parameters_are_dead_in_a_forked_child_and_live_on_in_the_parent))

@@ -282,7 +282,8 @@ int gw_worker_begin_setup(gw_worker *worker)
     return err < 0 ? err : gw_worker_barrier(worker);
 }
 
-/* What was counted so far was setting up. */
+/* What was counted so far was setting up.  What the agent counts comes from all workers of all
+ * nodes: so none of them is at work before that, and none begins until all have done it. */
 static void count_anew(gw_worker *worker)
 {
     gw_params *params = worker->params;
@@ -305,9 +306,10 @@ int gw_worker_end_setup(gw_worker *worker)
 
     if (err == 0)
         err = gw_worker_begin_setup(worker);
-    if (err == 0)
-        count_anew(worker);
-    return err;
+    if (err < 0)
+        return err;
+    count_anew(worker);
+    return gw_worker_barrier(worker);
 }
 
 struct look {
