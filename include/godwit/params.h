@@ -90,7 +90,8 @@ typedef struct gw_params_stat {
 GW_API int gw_params_stat_get(gw_params *params, int index, gw_params_stat *ret_stat);
 
 /* The same numbers, in the same order, over all processes: sums, but the largest of rates and
- * times.  Collective.  Fills up to `n`, and returns how many there are. */
+ * times; what processes share counts once.  Collective.  Fills up to `n`, and returns how many
+ * there are. */
 GW_API int gw_params_stats_total(gw_params *params, int64_t *ret_values, int n);
 
 /* The next worker of this process; GW_ESTATE if it has had all that it was opened with. */

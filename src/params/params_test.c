@@ -229,17 +229,22 @@ static void more_memory_than_there_is_is_refused_on_all_ranks(void **state)
     run_processes(3, ask_for_too_much);
 }
 
-static gw_world *join_as_node(const struct processes *all, int rank)
+static gw_world *join_in_nodes(const struct processes *all, int rank, int node_size)
 {
     gw_world_options opt = GW_WORLD_OPTIONS_INIT;
     gw_world *world;
 
     opt.rank = rank;
     opt.size = all->n;
-    opt.node_size = 1;
+    opt.node_size = node_size;
     opt.job = all->job;
     REQUIRE(gw_world_join(&opt, &world) == 0);
     return world;
+}
+
+static gw_world *join_as_node(const struct processes *all, int rank)
+{
+    return join_in_nodes(all, rank, 1);
 }
 
 static void ask_for_too_long(const struct processes *all, int rank)
@@ -522,6 +527,40 @@ static void statistics_count_what_this_process_did(void **state)
     run_processes(1, count);
 }
 
+static int64_t total_of(gw_params *params, const char *name)
+{
+    int64_t totals[100];
+    gw_params_stat stat;
+    int n = gw_params_stats_total(params, totals, 100);
+
+    REQUIRE(n > 0 && n <= 100);
+    for (int i = 0; i < n; i++)
+        if (gw_params_stat_get(params, i, &stat) == 0 && strcmp(stat.name, name) == 0)
+            return totals[i];
+    return -1;
+}
+
+static void add_up(const struct processes *all, int rank)
+{
+    for (int node_size = 1; node_size <= all->n; node_size *= 2) {
+        gw_world *world = join_in_nodes(all, rank, node_size);
+        gw_params *params = open_params(world, 1);
+        gw_worker *worker = take_worker(params);
+        REQUIRE(push(worker, 3, 1) == 0);
+        REQUIRE(total_of(params, "keys_pushed") == all->n);
+        int64_t shared_bytes = stat_of(params, "shared_bytes");
+        REQUIRE(shared_bytes > 0);
+        REQUIRE(total_of(params, "shared_bytes") == shared_bytes * (all->n / node_size));
+        close_all(params, world);
+    }
+}
+
+static void memory_counts_once_a_node_in_the_total(void **state)
+{
+    (void)state;
+    run_processes(4, add_up);
+}
+
 /* Two workers on each of two nodes.  Each time, both set up something and then pull a key of the
  * other node, as soon as they may. */
 enum { SETUPS = 200, SET_UP_KEYS = 10 };
@@ -632,5 +671,6 @@ GWI_TESTS(cmocka_unit_test(what_one_process_writes_all_read),
           cmocka_unit_test(bad_calls_are_refused_and_change_nothing),
           cmocka_unit_test(a_process_has_as_many_workers_as_it_opened_with),
           cmocka_unit_test(statistics_count_what_this_process_did),
+          cmocka_unit_test(memory_counts_once_a_node_in_the_total),
           cmocka_unit_test(statistics_begin_at_the_end_of_a_setup_and_miss_nothing_after_it),
           cmocka_unit_test(parameters_are_dead_in_a_forked_child_and_live_on_in_the_parent))
