@@ -313,6 +313,49 @@ static void a_wait_for_a_latch_can_be_interrupted(void **state)
     run_processes(1, be_interrupted);
 }
 
+/* Rank 0 has asked for key 1, whose latch rank 1 has: so as long as the answer does not come it
+ * looks at each key by itself.  Other workers of its process have the latches of its own keys. */
+static void fail_at_latches(const struct processes *all, int rank)
+{
+    gw_world *world = join_as_node(all, rank);
+    gw_params *params = open_params(world, 2);
+    gw_worker *worker = take_worker(params), *other = take_worker(params);
+    operation *const operations[] = {do_push, do_set, gw_worker_pull};
+    float values[LENGTH] = {5, 5, 5, 5}, late[LENGTH];
+    const int64_t held = 0, away = 1;
+    gw_ticket ticket;
+
+    if (rank == 1)
+        hold(worker, 0, away);
+    REQUIRE(gw_world_barrier(world) == 0);
+    if (rank == 0) {
+        REQUIRE(gw_worker_pull(worker, one(&away), late, LENGTH, &ticket) == 0);
+        for (int i = 0; i < 3; i++) {
+            hold(other, 0, held);
+            gw_set_interrupt_check(say_yes);
+            REQUIRE(operations[i](worker, one(&held), values, LENGTH, NULL) == GW_EINTR);
+            gw_set_interrupt_check(NULL);
+            let_go(other, held);
+            REQUIRE(pull(other, held) == 0);
+            REQUIRE(push(worker, 2, 1) == 0 && pull(worker, 2) == (float)(i + 1));
+        }
+        REQUIRE(push(worker, held, 1) == 0 && pull(worker, held) == 1);
+        REQUIRE(gw_worker_is_done(worker, ticket) == 0);
+        reach(all, 0);
+        REQUIRE(gw_worker_wait(worker, ticket) == 0);
+    } else {
+        await(all, 0, 1);
+        let_go(worker, away);
+    }
+    close_all(params, world);
+}
+
+static void on_several_nodes_who_gets_no_latch_changes_nothing_and_can_go_on(void **state)
+{
+    (void)state;
+    run_processes(2, fail_at_latches);
+}
+
 /* Work on keys that a stopped process does not hold goes on, with threads that want it. */
 static void *push_many(void *arg)
 {
@@ -354,4 +397,5 @@ GWI_TESTS(cmocka_unit_test(who_died_holding_a_latch_is_named_to_all_who_want_the
           cmocka_unit_test(a_latch_held_too_long_times_out_with_the_holders_name),
           cmocka_unit_test(a_wait_for_a_latch_goes_on_when_its_holder_does),
           cmocka_unit_test(a_wait_for_a_latch_can_be_interrupted),
+          cmocka_unit_test(on_several_nodes_who_gets_no_latch_changes_nothing_and_can_go_on),
           cmocka_unit_test(threads_and_processes_that_fight_for_one_key_all_get_it))

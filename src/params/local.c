@@ -147,47 +147,44 @@ static struct key find(gwi_local *local, int64_t key)
                         .n = rows->block_bytes / local->store.geometry->item_bytes};
 }
 
-static struct key latch(gwi_local *local, int64_t key)
+/* Returns 0 if it cannot be had, and then `err` says why: nothing may be changed. */
+static int latch(gwi_local *local, int64_t key, struct key *ret_key)
 {
     struct key k = find(local, key);
 
+    if (gwi_unlikely(local->err < 0))
+        return 0;
     if (local->hand != NULL)
         gwi_hand_note(local->hand, 0, key);
-    for (unsigned spins = 1; local->err == 0 && !gwi_word_try_latch(k.at, &k.word); spins++) {
+    for (unsigned spins = 1; !gwi_word_try_latch(k.at, &k.word); spins++) {
         gwi_cpu_relax();
-        if (spins % SPINS == 0 && local->hand != NULL) {
-            gwi_hand_empty(local->hand);
-            local->err = local->stuck(local->ctx, key);
-            gwi_hand_note(local->hand, 0, key);
-        }
+        if (spins % SPINS != 0 || local->hand == NULL)
+            continue;
+        gwi_hand_empty(local->hand);
+        local->err = local->stuck(local->ctx, key);
+        if (local->err < 0)
+            return 0;
+        gwi_hand_note(local->hand, 0, key);
     }
-    if (local->err < 0) /* without the latch, for whom it does not matter any more */
-        k.word = gwi_word_look(k.at) & ~GWI_WORD_LATCH;
-    return k;
+    *ret_key = k;
+    return 1;
 }
 
 static void release(struct key *k, uint64_t word)
 {
-    if (k->local->err == 0)
-        gwi_word_release(k->at, word);
-}
-
-static void empty_hand(const gwi_local *local)
-{
-    if (local->hand != NULL)
-        gwi_hand_empty(local->hand);
+    gwi_word_release(k->at, word);
+    if (k->local->hand != NULL)
+        gwi_hand_empty(k->local->hand);
 }
 
 static void unlatch(struct key *k)
 {
     release(k, k->word);
-    empty_hand(k->local);
 }
 
 static void unlatch_changed(struct key *k)
 {
     release(k, gwi_word_next_version(k->word));
-    empty_hand(k->local);
 }
 
 /* What workers see. */
@@ -268,9 +265,11 @@ int gwi_local_pull(gwi_local *local, int64_t key, void *to)
 {
     if (gwi_likely(read_at_once(local, key, to)))
         return 1;
-    struct key k = latch(local, key);
-    int here = gwi_word_state(k.word) != GWI_ABSENT;
+    struct key k;
 
+    if (!latch(local, key, &k))
+        return 0;
+    int here = gwi_word_state(k.word) != GWI_ABSENT;
     if (here)
         gwi_row_read(to, value_of(&k), k.row_bytes);
     unlatch(&k);
@@ -299,9 +298,11 @@ static void apply(struct key *k, int64_t key, gwi_change change, const void *fro
 
 int gwi_local_change(gwi_local *local, int64_t key, gwi_change change, const void *from)
 {
-    struct key k = latch(local, key);
-    int here = gwi_word_state(k.word) != GWI_ABSENT;
+    struct key k;
 
+    if (!latch(local, key, &k))
+        return 0;
+    int here = gwi_word_state(k.word) != GWI_ABSENT;
     if (here) {
         apply(&k, key, change, from);
         unlatch_changed(&k);
@@ -334,24 +335,30 @@ void gwi_local_read(gwi_local *local, int64_t key, void *to)
 {
     if (gwi_likely(read_at_once(local, key, to)))
         return;
-    struct key k = latch(local, key);
+    struct key k;
 
+    if (!latch(local, key, &k))
+        return;
     gwi_row_read(to, value_of(&k), k.row_bytes);
     unlatch(&k);
 }
 
 void gwi_local_apply(gwi_local *local, int64_t key, gwi_change change, const void *from)
 {
-    struct key k = latch(local, key);
+    struct key k;
 
+    if (!latch(local, key, &k))
+        return;
     apply(&k, key, change, from);
     unlatch_changed(&k);
 }
 
 void gwi_local_apply_unmarked(gwi_local *local, int64_t key, gwi_change change, const void *from)
 {
-    struct key k = latch(local, key);
+    struct key k;
 
+    if (!latch(local, key, &k))
+        return;
     assert(gwi_word_state(k.word) == GWI_OWNED);
     change_row(&k, value_of(&k), change, from);
     unlatch_changed(&k);
@@ -401,8 +408,10 @@ unsigned gwi_local_state(const gwi_local *local, int64_t key)
 
 void gwi_local_flag(gwi_local *local, int64_t key, uint64_t flag, int on)
 {
-    struct key k = latch(local, key);
+    struct key k;
 
+    if (!latch(local, key, &k))
+        return;
     k.word = on ? k.word | flag : k.word & ~flag;
     k.word &= ~GWI_WORD_MARKED;
     unlatch(&k);
@@ -410,8 +419,10 @@ void gwi_local_flag(gwi_local *local, int64_t key, uint64_t flag, int on)
 
 void gwi_local_see(gwi_local *local, int64_t key)
 {
-    struct key k = latch(local, key);
+    struct key k;
 
+    if (!latch(local, key, &k))
+        return;
     k.word &= ~GWI_WORD_MARKED;
     unlatch(&k);
 }
@@ -425,8 +436,10 @@ static void make_copy(struct key *k, const void *from)
 
 void gwi_local_copy(gwi_local *local, int64_t key, const void *from)
 {
-    struct key k = latch(local, key);
+    struct key k;
 
+    if (!latch(local, key, &k))
+        return;
     assert(gwi_word_state(k.word) == GWI_ABSENT);
     make_copy(&k, from);
     unlatch_changed(&k);
@@ -434,8 +447,10 @@ void gwi_local_copy(gwi_local *local, int64_t key, const void *from)
 
 void gwi_local_disown(gwi_local *local, int64_t key, int keep_replica, void *ret_value)
 {
-    struct key k = latch(local, key);
+    struct key k;
 
+    if (!latch(local, key, &k))
+        return;
     assert(gwi_word_state(k.word) == GWI_OWNED);
     gwi_row_read(ret_value, value_of(&k), k.row_bytes);
     displace(&k);
@@ -475,11 +490,13 @@ static int rebase(struct key *k, const void *value)
 
 int gwi_local_own(gwi_local *local, int64_t key, const void *from, int watched)
 {
-    struct key k = latch(local, key);
+    struct key k;
+
+    if (!latch(local, key, &k))
+        return 0;
     uint32_t pair = gwi_word_slot(k.word);
     int was_replica = gwi_word_state(k.word) == GWI_REPLICA;
     int untold = was_replica && rebase(&k, from);
-
     assert(gwi_word_state(k.word) != GWI_OWNED);
     place(&k, k.rows, GWI_OWNED);
     gwi_row_write(value_of(&k), was_replica ? gwi_slab_block(k.pairs, pair) : from, k.row_bytes);
@@ -492,18 +509,22 @@ int gwi_local_own(gwi_local *local, int64_t key, const void *from, int watched)
 
 gwi_change gwi_local_take_untold(gwi_local *local, int64_t key, void *ret_untold)
 {
-    struct key k = latch(local, key);
-    gwi_change change = take_untold(&k, ret_untold);
+    struct key k;
 
+    if (!latch(local, key, &k))
+        return GWI_NO_CHANGE;
+    gwi_change change = take_untold(&k, ret_untold);
     unlatch(&k);
     return change;
 }
 
 gwi_change gwi_local_drop(gwi_local *local, int64_t key, void *ret_untold)
 {
-    struct key k = latch(local, key);
-    gwi_change change = take_untold(&k, ret_untold);
+    struct key k;
 
+    if (!latch(local, key, &k))
+        return GWI_NO_CHANGE;
+    gwi_change change = take_untold(&k, ret_untold);
     displace(&k);
     unlatch_changed(&k);
     return change;
@@ -512,8 +533,10 @@ gwi_change gwi_local_drop(gwi_local *local, int64_t key, void *ret_untold)
 void gwi_local_refresh(gwi_local *local, int64_t key, const void *value, gwi_change told,
                        const void *told_values)
 {
-    struct key k = latch(local, key);
+    struct key k;
 
+    if (!latch(local, key, &k))
+        return;
     rebase(&k, told == GWI_ASSIGN ? told_values : value);
     if (told == GWI_ADD && !(k.word & GWI_WORD_SETTING)) {
         change_row(&k, value_of(&k), GWI_ADD, told_values);

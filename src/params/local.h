@@ -30,7 +30,7 @@ typedef struct gwi_local {
     gwi_hand *hand; /* NULL: nobody else can be there */
     gwi_stuck *stuck;
     void *ctx;
-    int err; /* what `stuck` or `need` said: nothing here is to be trusted any more */
+    int err; /* what `stuck` or `need` said: nothing is changed any more, as long as it is set */
     /* for who gives vectors a place: see that this memory is there.  NULL: it all is */
     int (*need)(void *ctx, void *at, size_t n_bytes);
     _Atomic uint64_t *arrivals; /* counts what was given a place; NULL: nobody asks */
@@ -53,7 +53,7 @@ int gwi_local_attach(gwi_local *local, const gwi_geometry *geometry, const gwi_s
                      void *memory);
 void gwi_local_fini(gwi_local *local);
 
-/* For workers.  Returns 1 if it is done, 0 if the vector is elsewhere. */
+/* For workers.  Returns 1 if it is done, 0 if the vector is elsewhere or `err` is set. */
 int gwi_local_pull(gwi_local *local, int64_t key, void *to);
 int gwi_local_change(gwi_local *local, int64_t key, gwi_change change, const void *from);
 

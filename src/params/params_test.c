@@ -229,24 +229,6 @@ static void more_memory_than_there_is_is_refused_on_all_ranks(void **state)
     run_processes(3, ask_for_too_much);
 }
 
-static gw_world *join_in_nodes(const struct processes *all, int rank, int node_size)
-{
-    gw_world_options opt = GW_WORLD_OPTIONS_INIT;
-    gw_world *world;
-
-    opt.rank = rank;
-    opt.size = all->n;
-    opt.node_size = node_size;
-    opt.job = all->job;
-    REQUIRE(gw_world_join(&opt, &world) == 0);
-    return world;
-}
-
-static gw_world *join_as_node(const struct processes *all, int rank)
-{
-    return join_in_nodes(all, rank, 1);
-}
-
 static void ask_for_too_long(const struct processes *all, int rank)
 {
     gw_world *world = join_as_node(all, rank);

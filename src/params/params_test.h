@@ -9,17 +9,29 @@
 #define N_KEYS 50
 #define LENGTH 4
 
-static inline gw_world *join(const struct processes *all, int rank)
+static inline gw_world *join_in_nodes(const struct processes *all, int rank, int node_size)
 {
     gw_world_options opt = GW_WORLD_OPTIONS_INIT;
     gw_world *world;
 
     opt.rank = rank;
     opt.size = all->n;
+    opt.node_size = node_size;
     opt.job = all->job;
     opt.timeout_s = 60;
     REQUIRE(gw_world_join(&opt, &world) == 0);
     return world;
+}
+
+static inline gw_world *join(const struct processes *all, int rank)
+{
+    return join_in_nodes(all, rank, 0);
+}
+
+/* Each process is a node of its own. */
+static inline gw_world *join_as_node(const struct processes *all, int rank)
+{
+    return join_in_nodes(all, rank, 1);
 }
 
 static const int64_t common_length = LENGTH;

@@ -429,12 +429,21 @@ struct access {
     int err; /* of taking note */
 };
 
+/* Returns 1 if it is done, 0 if the vector is elsewhere, or why its latch could not be had; this
+ * call ends by that, and no other. */
 static int do_here(gw_worker *worker, gwi_order_kind kind, int64_t key, unsigned char *values)
 {
-    if (kind == GWI_ORDER_PULL)
-        return gwi_local_pull(&worker->local, key, values);
-    return gwi_local_change(&worker->local, key, kind == GWI_ORDER_PUSH ? GWI_ADD : GWI_ASSIGN,
-                            values);
+    gwi_local *local = &worker->local;
+    int done = kind == GWI_ORDER_PULL
+                   ? gwi_local_pull(local, key, values)
+                   : gwi_local_change(local, key, kind == GWI_ORDER_PUSH ? GWI_ADD : GWI_ASSIGN,
+                                      values);
+
+    if (gwi_likely(local->err == 0))
+        return done;
+    int err = local->err;
+    local->err = 0;
+    return err;
 }
 
 /* Straight to the state machine of this process's agent, with the caller's arrays.  Takes the
@@ -694,11 +703,13 @@ static int read_again(struct access *a, gw_keys keys, unsigned char *values)
     return a->err;
 }
 
-/* Whether a key is here, and none of the call is before it; then it is done. */
-static int is_done_here(struct access *a, int64_t key, void *values)
+/* A key that is here, and none of the call is before it.  Returns 1 if it was so and is done, else
+ * 0, or an error. */
+static int try_here(struct access *a, int64_t key, void *values)
 {
-    return gwi_local_state(&a->worker->local, key) != GWI_ABSENT && !is_noted(a, key) &&
-           do_here(a->worker, a->kind, key, values);
+    if (gwi_local_state(&a->worker->local, key) == GWI_ABSENT || is_noted(a, key))
+        return 0;
+    return do_here(a->worker, a->kind, key, values);
 }
 
 /* A key that is not here, or, if we look at each, one of which that is not known yet. */
@@ -706,17 +717,19 @@ static int take_note(void *ctx, int64_t key, void *values)
 {
     struct access *a = ctx;
     int busy = is_busy(a->worker->remote, key);
+    int done = busy ? 0 : try_here(a, key, values);
 
-    if (!busy && is_done_here(a, key, values))
-        return a->worker->local.err;
+    if (done != 0)
+        return done < 0 ? done : 0;
     a->behind |= busy;
     if (a->err < 0)
         return a->err;
     if (a->posted == NULL && can_ask_early(a)) {
         a->err = begin_early(a);
         /* It may have come just before; no other will. */
-        if (a->err < 0 || is_done_here(a, key, values))
-            return a->err < 0 ? a->err : a->worker->local.err;
+        done = a->err < 0 ? a->err : try_here(a, key, values);
+        if (done != 0)
+            return done < 0 ? done : 0;
     }
     int err = make_away(a, key, values);
     if (a->posted != NULL && err == 0) {
