@@ -3,23 +3,6 @@
 
 #include <sched.h>
 
-/* Take the latch of a key as a walk does. */
-static void hold(gw_worker *worker, uint32_t i, int64_t key)
-{
-    uint64_t word;
-
-    gwi_hand_note(&worker->seat->hand, i, key);
-    REQUIRE(gwi_word_try_latch(&worker->params->store.words[key], &word));
-}
-
-static void let_go(gw_worker *worker, int64_t key)
-{
-    gwi_word *at = &worker->params->store.words[key];
-
-    gwi_word_release(at, gwi_word_next_version(gwi_word_look(at) & ~GWI_WORD_LATCH));
-    gwi_hand_empty(&worker->seat->hand);
-}
-
 static void expect_holder_dead(gw_worker *worker, operation *run, int64_t key)
 {
     float values[LENGTH] = {0};

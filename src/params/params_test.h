@@ -118,6 +118,23 @@ static inline void meet(gw_worker *worker)
     REQUIRE(gw_worker_barrier(worker) == 0);
 }
 
+/* Take the latch of a key as a walk does. */
+static inline void hold(gw_worker *worker, uint32_t i, int64_t key)
+{
+    uint64_t word;
+
+    gwi_hand_note(&worker->seat->hand, i, key);
+    REQUIRE(gwi_word_try_latch(&worker->params->store.words[key], &word));
+}
+
+static inline void let_go(gw_worker *worker, int64_t key)
+{
+    gwi_word *at = &worker->params->store.words[key];
+
+    gwi_word_release(at, gwi_word_next_version(gwi_word_look(at) & ~GWI_WORD_LATCH));
+    gwi_hand_empty(&worker->seat->hand);
+}
+
 typedef int operation(gw_worker *worker, gw_keys keys, void *values, size_t n_values,
                       gw_ticket *ret_ticket);
 

@@ -218,7 +218,8 @@ static int wait_until(gw_worker *worker, int (*is_over)(gw_worker *, void *), vo
     if (params->agent != NULL)
         over = gwi_agent_attend(params->agent, asks_is_over,
                                 &(struct question){worker, is_over, ctx});
-    while (!over && !(over = is_over(worker, ctx)) && err >= 0) {
+    /* Not once more when the wait has failed: who is told so must not have got anything. */
+    while (err >= 0 && !over && !(over = is_over(worker, ctx))) {
         err = gwi_wait_pause(&wait);
         if (err > 0 && (err = gwi_mail_progress(params->world)) >= 0)
             err = check_agents(worker, call);
