@@ -133,6 +133,8 @@ static void begin_replica(gwi_node *node, gwi_item *item, int owner, uint64_t st
     item->stamp = stamp;
     item->seq = 0;
     gwi_local_copy(&node->local, item->key, value);
+    if (gwi_unlikely(node->local.err < 0))
+        return;
     node->n_replicas++;
     node->stats.copied++;
     gwi_line_move(node, item);

@@ -204,18 +204,34 @@ static unsigned char *told_of(const struct key *k)
 #define AT_ONCE 64                   /* blocks that other agents may take meanwhile */
 #define GROW_BYTES ((size_t)2 << 20) /* at least; and by a sixteenth */
 
-/* See that the slab's next block has memory. */
-static void back(gwi_local *local, gwi_slab *slab, uint64_t *backed)
+/* See that the slab's next block has memory.  Returns 0 if there is none, and then `err` says so.
+ */
+static int back(gwi_local *local, gwi_slab *slab, uint64_t *backed)
 {
     uint64_t used = gwi_slab_ever_used(slab);
     uint64_t more = GROW_BYTES / slab->block_bytes + 2 * AT_ONCE + used / 16;
 
-    if (gwi_likely(used + AT_ONCE < *backed || used == slab->n_blocks || local->err < 0))
-        return;
+    if (gwi_likely(used + AT_ONCE < *backed || used == slab->n_blocks))
+        return 1;
     more = more < slab->n_blocks - used ? more : slab->n_blocks - used;
     local->err = local->need(local->ctx, gwi_slab_block(slab, (uint32_t)used),
                              more * slab->block_bytes);
-    *backed = used + more;
+    if (local->err == 0)
+        *backed = used + more;
+    return local->err == 0;
+}
+
+/* Whether there is memory for a place in this state; to be asked before anything is changed. */
+static int has_room(const struct key *k, unsigned state)
+{
+    gwi_local *local = k->local;
+
+    if (local->need == NULL)
+        return 1;
+    return state == GWI_REPLICA
+               ? back(local, k->pairs,
+                      &local->backed[local->store.geometry->n_classes + (k->pairs - local->pairs)])
+               : back(local, k->rows, &local->backed[k->rows - local->store.slabs]);
 }
 
 static void place(struct key *k, gwi_slab *slab, unsigned state)
@@ -225,11 +241,6 @@ static void place(struct key *k, gwi_slab *slab, unsigned state)
 
     if (local->arrivals != NULL) /* it is seen before the word is, which is released later */
         atomic_fetch_add_explicit(local->arrivals, 1, memory_order_relaxed);
-    if (local->need != NULL)
-        back(local, slab,
-             &local->backed[state == GWI_REPLICA
-                                ? local->store.geometry->n_classes + (slab - local->pairs)
-                                : slab - local->store.slabs]);
     int err = gwi_slab_alloc(slab, &slot);
 
     assert(err == 0); /* there is one for each key */
@@ -441,6 +452,10 @@ void gwi_local_copy(gwi_local *local, int64_t key, const void *from)
     if (!latch(local, key, &k))
         return;
     assert(gwi_word_state(k.word) == GWI_ABSENT);
+    if (!has_room(&k, GWI_REPLICA)) {
+        unlatch(&k);
+        return;
+    }
     make_copy(&k, from);
     unlatch_changed(&k);
 }
@@ -452,6 +467,10 @@ void gwi_local_disown(gwi_local *local, int64_t key, int keep_replica, void *ret
     if (!latch(local, key, &k))
         return;
     assert(gwi_word_state(k.word) == GWI_OWNED);
+    if (keep_replica && !has_room(&k, GWI_REPLICA)) {
+        unlatch(&k);
+        return;
+    }
     gwi_row_read(ret_value, value_of(&k), k.row_bytes);
     displace(&k);
     if (keep_replica)
@@ -494,10 +513,14 @@ int gwi_local_own(gwi_local *local, int64_t key, const void *from, int watched)
 
     if (!latch(local, key, &k))
         return 0;
+    assert(gwi_word_state(k.word) != GWI_OWNED);
+    if (!has_room(&k, GWI_OWNED)) {
+        unlatch(&k);
+        return 0;
+    }
     uint32_t pair = gwi_word_slot(k.word);
     int was_replica = gwi_word_state(k.word) == GWI_REPLICA;
     int untold = was_replica && rebase(&k, from);
-    assert(gwi_word_state(k.word) != GWI_OWNED);
     place(&k, k.rows, GWI_OWNED);
     gwi_row_write(value_of(&k), was_replica ? gwi_slab_block(k.pairs, pair) : from, k.row_bytes);
     if (was_replica)

@@ -110,7 +110,8 @@ GWI_INLINE void gwi_local_fetch_vector(const gwi_local *local, int64_t key, size
             __builtin_prefetch(at + i, 0, 2);
 }
 
-/* What the node does with the place of a vector.  All keep the flags but those named. */
+/* What the node does with the place of a vector.  All keep the flags but those named.  If `err` is
+ * set they have changed nothing. */
 
 unsigned gwi_local_state(const gwi_local *local, int64_t key);
 void gwi_local_flag(gwi_local *local, int64_t key, uint64_t flag, int on); /* and MARKED off */

@@ -578,6 +578,8 @@ static void hand_over(gwi_node *node, gwi_item *item, int to, uint32_t tenure)
         return;
     }
     gwi_local_disown(&node->local, item->key, keeps, node->scratch2);
+    if (gwi_unlikely(node->local.err < 0))
+        goto free_list;
     if (has_replica_elsewhere(item, to) &&
         (item->unseen || gwi_local_is_marked(&node->local, item->key)) && !GWI_MUTANT(21))
         make_stale(item, NULL);
@@ -595,12 +597,13 @@ static void hand_over(gwi_node *node, gwi_item *item, int to, uint32_t tenure)
     note.number = item->stamp;
     gwi_send(node, to, &note, node->scratch2, gwi_row_bytes(node, item->key), list,
              (size_t)n * sizeof *list);
-    if (list != few)
-        free(list);
     item->n_holders = 0;
     item->moving = 0;
     item->tenure = 0;
     gwi_cache_note(node, item->key, to);
+free_list:
+    if (list != few)
+        free(list);
 }
 
 /* The same for a key of which nothing is to be remembered: from its place into the message. */
@@ -641,7 +644,8 @@ static void unpark(gwi_node *node, gwi_item *item)
             free(gone);
         }
     }
-    while (item->parked != NULL && gwi_local_state(&node->local, item->key) == GWI_OWNED) {
+    while (item->parked != NULL && node->local.err == 0 &&
+           gwi_local_state(&node->local, item->key) == GWI_OWNED) {
         gwi_parked *parked = item->parked;
         item->parked = parked->next;
         if (parked->note.kind == GWI_NOTE_GIVE) {
@@ -717,6 +721,8 @@ void gwi_take_transfer(gwi_node *node, const gwi_note *note, const unsigned char
     if (GWI_MUTANT(13) && state == GWI_REPLICA)
         gwi_local_take_untold(&node->local, item->key, node->scratch);
     changed |= gwi_local_own(&node->local, item->key, value, n_granted(item) > 0 && !GWI_MUTANT(3));
+    if (gwi_unlikely(node->local.err < 0)) /* it has not arrived */
+        return;
     node->n_replicas -= state == GWI_REPLICA;
     node->stats.dropped += state == GWI_REPLICA;
     item->stamp = note->number;

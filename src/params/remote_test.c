@@ -1,4 +1,5 @@
 /* remote_test.c - orders to agents that meet trouble. */
+#include "base/error.h"
 #include "params/params_test.h"
 
 #define LONG 32768 /* of such vectors three fit into a tray, one an order */
@@ -73,4 +74,83 @@ static void an_order_for_which_the_wait_for_room_failed_takes_none(void **state)
     run_processes(4, be_interrupted_at_a_full_tray);
 }
 
-GWI_TESTS(cmocka_unit_test(an_order_for_which_the_wait_for_room_failed_takes_none))
+/* memory that runs out */
+
+enum { OPEN, AT_PLACING, WAITING, FAILED, SEEN };
+
+static struct gwi_fabric_ops with_little_memory;
+static int (*usual_need)(gwi_fabric *, const gwi_segment *, size_t, size_t);
+
+/* From the opening on there is no more.  That is said when somebody waits for the agent, which has
+ * the latch of the key that came. */
+static int need_too_much(gwi_fabric *f, const gwi_segment *segment, size_t at, size_t n_bytes)
+{
+    if (atomic_load(&everybody->milestones->reached[OPEN]) == 0)
+        return usual_need(f, segment, at, n_bytes);
+    reach(everybody, AT_PLACING);
+    await(everybody, WAITING, 1);
+    return gwi_fail(GW_ENOMEM, "there are no %zu bytes", n_bytes);
+}
+
+static void say_that_it_waits(void)
+{
+    reach(everybody, WAITING);
+}
+
+static void expect_no_memory(gw_worker *worker, operation *run, int64_t key, const char *words)
+{
+    float vector[LENGTH] = {1, 1, 1, 1};
+    int64_t start = gwi_now_ns();
+
+    REQUIRE(run(worker, one(&key), vector, LENGTH, NULL) == GW_ENOMEM && saw(words));
+    REQUIRE(gwi_now_ns() - start < SOON_NS);
+}
+
+/* Key 1 comes from rank 2 to the node of ranks 0 and 1, whose agent, in rank 0, cannot place it. */
+static void run_out_of_memory(const struct processes *all, int rank)
+{
+    gw_world *world = join_in_nodes(all, rank, 2);
+    const char *words = rank == 0 ? "there are no " : "rank 0 serves keys no longer";
+    const int64_t key = 1;
+
+    everybody = all;
+    if (rank == 0) {
+        with_little_memory = *world->fabric->ops;
+        usual_need = with_little_memory.segment_need;
+        with_little_memory.segment_need = need_too_much;
+        world->fabric->ops = &with_little_memory;
+    }
+    gw_params *params = open_params(world, 1);
+    gw_worker *worker = take_worker(params);
+    REQUIRE(gw_world_barrier(world) == 0);
+    if (rank == 0) {
+        reach(all, OPEN);
+        REQUIRE(gw_worker_localize(worker, one(&key), NULL) == GW_ENOMEM && saw(words));
+        reach(all, FAILED);
+    } else if (rank == 1) {
+        await(all, AT_PLACING, 1);
+        gw_set_wait_hooks(say_that_it_waits, say_that_it_waits);
+        expect_no_memory(worker, gw_worker_pull, key, words);
+        gw_set_wait_hooks(NULL, NULL);
+        await(all, FAILED, 1);
+    }
+    if (rank < 2) {
+        REQUIRE(!gwi_store_latched(&params->store, key) && !gwi_store_has(&params->store, key));
+        expect_no_memory(worker, gw_worker_pull, key, words);
+        expect_no_memory(worker, do_set, key, words);
+        REQUIRE(push(worker, 2 * rank, 1) == 0 && pull(worker, 2 * rank) == 1);
+    }
+    gather(all, SEEN, all->n);
+    gw_params_abandon(params);
+    gw_world_close(world);
+}
+
+static void a_key_for_which_there_is_no_memory_stays_free_and_who_wants_it_hears_why(void **state)
+{
+    (void)state;
+    run_processes(3, run_out_of_memory);
+}
+
+GWI_TESTS(
+    cmocka_unit_test(an_order_for_which_the_wait_for_room_failed_takes_none),
+    cmocka_unit_test(a_key_for_which_there_is_no_memory_stays_free_and_who_wants_it_hears_why))
