@@ -286,13 +286,13 @@ class Stage:
 STAGES = [
     Stage(unit, "C unit tests, as released", 900),
     Stage(asan, "C unit tests under ASan and UBSan", 900),
-    Stage(tsan, "C unit tests under TSan", 900, beside="asan"),
+    Stage(tsan, "C unit tests under TSan", 900),
     Stage(warnings, "gcc and clang, warnings are errors", 600),
     Stage(python, "Python tests", 1000),
     Stage(debian, "Python tests, Debian's PyTorch", 1000, beside="python"),
-    Stage(package, "symbols, headers, pkg-config", 300, beside="python"),
     Stage(jobs, "whole jobs of many processes", 1800),
     Stage(fuzz, "made-up input for every decoder", 600, beside="jobs"),
+    Stage(package, "symbols, headers, pkg-config", 300),
     Stage(checkpoints, "saves that are killed", 900, usual=False),
     Stage(stress, "parameters, a minute a combination", 5400, usual=False),
 ]
