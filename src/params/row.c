@@ -90,7 +90,8 @@ DEFINE_ENTRY(f64, double)
             type is = get_##name(now + i), was = get_##name(old + i);                          \
             bits differ = AS(type, bits, is) ^ AS(type, bits, was);                            \
             type more = AS(bits, type, ADDED(type, bits, is, was, differ));                    \
-            bits sum = differ != 0 ? AS(type, bits, was + more) : AS(type, bits, is);          \
+            bits mask = 0 - (bits)(differ != 0), summed = AS(type, bits, was + more);          \
+            bits sum = (summed & mask) | (AS(type, bits, is) & ~mask);                         \
             added[i] = more;                                                                   \
             put_##name(old + i, AS(bits, type, sum));                                          \
             any |= differ;                                                                     \
