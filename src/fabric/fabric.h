@@ -148,8 +148,8 @@ struct gwi_fabric_ops {
     int (*send)(gwi_fabric *f, gwi_outgoing *out);
 
     /* The same for a message that is written where it goes: room for it, and how long it may
-     * be, or NULL if it cannot be done so or not now.  Nothing else is sent to the peer on
-     * this lane until it is committed, or the lane is not used any more. */
+     * be, or NULL if it cannot be done so or not now.  The next thing on this lane to the
+     * peer commits it; or sends, or asks for room, which gives up what was written. */
     void *(*reserve)(gwi_fabric *f, int peer, int lane, size_t *ret_n_bytes);
     void (*commit)(gwi_fabric *f, int peer, int lane, size_t n_bytes);
 

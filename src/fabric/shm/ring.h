@@ -83,9 +83,9 @@ typedef enum gwi_ring_given { GWI_RING_FULL, GWI_RING_PART, GWI_RING_ALL } gwi_r
 gwi_ring_given gwi_ring_give(gwi_ring_giver *g, gwi_outgoing *out);
 
 /* Room for a message that is written in place, and how long it may be; NULL: there is none now.
- * It is given by the next call of commit, and before that nothing else is.  Between processors that
- * share no cache it is written aside, and copied past the cache; and now and then between others,
- * to see how far they are. */
+ * It is given by the next call of commit; giving something else before gives it up.  Between
+ * processors that share no cache it is written aside, and copied past the cache; and now and then
+ * between others, to see how far they are. */
 void *gwi_ring_reserve(gwi_ring_giver *g, size_t *ret_n_bytes);
 void gwi_ring_commit(gwi_ring_giver *g, size_t n_bytes);
 

@@ -380,6 +380,28 @@ static void what_is_written_in_place_arrives_whole_and_in_order(void **state)
     free(p.ring);
 }
 
+static void what_is_written_in_place_is_given_up_by_what_is_given_instead(void **state)
+{
+    (void)state;
+    struct pair p = make_pair(CAPACITY);
+    struct sink s = {0};
+    size_t room = 0;
+
+    for (int i = 0; i < 50; i++) {
+        unsigned char *at = gwi_ring_reserve(&p.giver, &room);
+        assert_non_null(at);
+        memset(at, 0xff, room);
+        pass(&p, &s, "instead", 8);
+        assert_int_equal(take(&p, &s), 0);
+        assert_int_equal(s.n_whole, i + 1);
+        assert_int_equal(s.total, 8);
+        assert_memory_equal(s.bytes, "instead", 8);
+    }
+    gwi_ring_giver_fini(&p.giver);
+    free(s.bytes);
+    free(p.ring);
+}
+
 static void what_is_written_aside_arrives_as_what_is_written_in_place(void **state)
 {
     (void)state;
@@ -435,6 +457,7 @@ static void a_full_ring_has_no_room_to_write_in(void **state)
 }
 
 GWI_TESTS(cmocka_unit_test(what_is_written_in_place_arrives_whole_and_in_order),
+          cmocka_unit_test(what_is_written_in_place_is_given_up_by_what_is_given_instead),
           cmocka_unit_test(what_is_written_aside_arrives_as_what_is_written_in_place),
           cmocka_unit_test(a_full_ring_has_no_room_to_write_in),
           cmocka_unit_test(messages_of_every_length_arrive_as_they_were),
