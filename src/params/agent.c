@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "params/clerk.h"
+#include "params/farewell.h"
 #include "params/latch.h"
 #include "params/turns.h"
 
@@ -34,6 +35,7 @@
 #define BESIDE_ROOM_NS (50 * GWI_US) /* each turn that is taken beside its asker costs as much */
 #define LOOK_AROUND_NS (20 * GWI_MS) /* between looks for deaths, 4 us each */
 #define SELDOM_NS (100 * GWI_MS)     /* the same, when somebody may wait for us to sleep */
+#define FAREWELL_NS GWI_SECOND       /* for peers that have no room for the last note */
 
 struct sync_order {
     struct sync_order *next;
@@ -69,7 +71,8 @@ struct gwi_agent {
     _Atomic int64_t busy_ns;
     /* by who has the lock, read by anyone */
     _Atomic int err;
-    char sentence[512]; /* before `err` */
+    char sentence[GWI_SENTENCE_BYTES]; /* before `err` */
+    gwi_farewell farewell;             /* by its thread, at its end */
     /* by its thread: when it was woken last, whether by somebody on its processor, and whether soon
      * after the time before; and when it looked for deaths */
     int64_t woken_ns;
@@ -236,17 +239,35 @@ static int need_memory(void *ctx, void *at, size_t n_bytes)
     return err;
 }
 
-/* It ends by an error: let everybody know whom it concerns. */
+/* What everybody shall read of it.  The sentence about a death names the dead, and that about a
+ * failure elsewhere the rank which failed; of any other we are the cause. */
+static void explain(gwi_agent *agent, int err)
+{
+    const char *why = gw_last_error()[0] != '\0' ? gw_last_error() : gw_strerror(err);
+    int others = err == GW_EPEER || gwi_node_was_told(agent->node);
+    char who[80] = "";
+
+    if (!others)
+        snprintf(who, sizeof who, "rank %d serves keys no longer, for its agent has failed: ",
+                 agent->params->world->fabric->place.rank);
+    snprintf(agent->sentence, sizeof agent->sentence, "%s%s", who, why);
+}
+
+/* It ends by an error: let everybody on the node know.  Those elsewhere hear it from its thread,
+ * which looks within 100 ms. */
 static void fail(gwi_agent *agent, int err)
 {
     gwi_hall *hall = agent->params->hall;
+    int32_t none = 0;
 
-    snprintf(agent->sentence, sizeof agent->sentence, "%s", gw_last_error());
+    explain(agent, err);
     atomic_store_explicit(&agent->err, err, memory_order_seq_cst);
     atomic_store_explicit(&agent->expects, 0, memory_order_relaxed);
-    atomic_store_explicit(&hall->failed_rank, agent->params->world->fabric->place.rank,
-                          memory_order_relaxed);
-    atomic_store_explicit(&hall->agent_err, err, memory_order_seq_cst);
+    if (atomic_compare_exchange_strong_explicit(&hall->failing, &none, 1, memory_order_relaxed,
+                                                memory_order_relaxed)) {
+        memcpy(hall->sentence, agent->sentence, sizeof hall->sentence);
+        atomic_store_explicit(&hall->agent_err, err, memory_order_seq_cst);
+    }
     gwi_bell_ring_sleepers(&hall->bell);
 }
 
@@ -501,6 +522,27 @@ static int look(gwi_agent *agent)
     return busy;
 }
 
+/* If it has failed, the other nodes shall hear why.  From then on nobody else sends anything, and
+ * nobody shall believe what is half sent.  Who has no room may have failed as well, and look at
+ * nothing. */
+static void say_farewell(gwi_agent *agent)
+{
+    gwi_fabric *f = agent->params->world->fabric;
+    int64_t end = gwi_now_ns() + FAREWELL_NS;
+
+    pthread_mutex_lock(&agent->lock);
+    int err = atomic_load_explicit(&agent->err, memory_order_relaxed);
+    if (err < 0 && !gwi_node_was_told(agent->node)) {
+        gwi_node_abandon(agent->node, f);
+        gwi_farewell_write(&agent->farewell, f, err, agent->sentence);
+    }
+    pthread_mutex_unlock(&agent->lock);
+    while (gwi_farewell_send(&agent->farewell, f) > 0 && gwi_now_ns() < end &&
+           !atomic_load_explicit(&agent->stop, memory_order_relaxed))
+        gwi_nap_ns(GWI_MS);
+    gwi_farewell_give_up(&agent->farewell, f);
+}
+
 static void *run(void *arg)
 {
     gwi_agent *agent = arg;
@@ -531,6 +573,7 @@ static void *run(void *arg)
             sleep_a_while(agent, &waiter);
     }
     gwi_waiter_fini(&waiter);
+    say_farewell(agent);
     return NULL;
 }
 
@@ -810,6 +853,9 @@ int gwi_agent_start(gw_params *params, gwi_technique technique)
     pthread_mutex_init(&agent->lock, NULL);
     gwi_attendance_init(&agent->attendance);
     err = find_peers(agent);
+    if (err == 0)
+        err = gwi_farewell_init(&agent->farewell, params->opening, params->lane, agent->ranks,
+                                f->place.nodes);
     if (err < 0)
         goto free_agent;
     gwi_local local = params->local;
@@ -874,6 +920,7 @@ void gwi_agent_free(gwi_agent *agent)
     pthread_mutex_destroy(&agent->lock);
     gwi_attendance_fini(&agent->attendance);
     gwi_node_free(agent->node);
+    gwi_farewell_fini(&agent->farewell);
     free(agent->ranks);
     free(agent->nodes_of);
     free(agent->backed);
@@ -883,16 +930,11 @@ void gwi_agent_free(gwi_agent *agent)
 int gwi_agent_check(const gw_params *params)
 {
     const gwi_agent *agent = params->agent;
-    int err = agent == NULL ? 0 : atomic_load_explicit(&agent->err, memory_order_seq_cst);
+    int err = atomic_load_explicit(&params->hall->agent_err, memory_order_seq_cst);
 
     if (err < 0)
-        return gwi_fail(err, "%s", agent->sentence);
-    err = atomic_load_explicit(&params->hall->agent_err, memory_order_seq_cst);
-    if (err == GW_EPEER) /* it is the dead who are to be named */
-        return params->world->fabric->ops->check(params->world->fabric);
-    return err == 0
-               ? 0
-               : gwi_fail(err, "rank %d serves keys no longer, for its agent has failed: %s",
-                          atomic_load_explicit(&params->hall->failed_rank, memory_order_relaxed),
-                          gw_strerror(err));
+        return gwi_fail(err, "%s", params->hall->sentence);
+    /* Who fails first on the node may still be about to say so there, or have died meanwhile. */
+    err = agent == NULL ? 0 : atomic_load_explicit(&agent->err, memory_order_seq_cst);
+    return err == 0 ? 0 : gwi_fail(err, "%s", agent->sentence);
 }

@@ -5,6 +5,9 @@
  * on the other nodes.  Workers reach it through trays (tray.h), also from other processes
  * of the node.  It never runs Python, and sleeps when there is nothing to do.
  *
+ * An agent that fails says why to the workers of its node, and to the agents of its channel on the
+ * other nodes (farewell.h), which fail by that: so whoever waits hears which rank failed, and why.
+ *
  * If a process dies here: its channel stands still; whoever waits for it, on this node or
  * another, hears from the fabric that it died.                                        */
 #ifndef GWI_PARAMS_AGENT_H
@@ -21,7 +24,7 @@ int gwi_agent_start(gw_params *params, gwi_technique technique);
 void gwi_agent_join(gwi_agent *agent);
 void gwi_agent_free(gwi_agent *agent);
 
-/* 0, or the error that ended an agent of this node. */
+/* 0, or the error that ended an agent of this node: its own, or one elsewhere of which it heard. */
 int gwi_agent_check(const gw_params *params);
 
 /* What it counts. */

@@ -296,6 +296,7 @@ struct gwi_node {
     const int *nodes_of; /* the reverse */
     uint64_t n_finished; /* operations whose `done` was set */
     int err;             /* the first failure */
+    int was_told;        /* that is of another node, which said so */
     gwi_node_stats stats;
     uint64_t owned_before; /* what `stats` counts */
 };

@@ -142,6 +142,18 @@ int gwi_fail_node(gwi_node *node, int err)
     return err;
 }
 
+int gwi_node_was_told(const gwi_node *node)
+{
+    return node->was_told;
+}
+
+static void take_failed(gwi_node *node, const gwi_note *note, const unsigned char *payload)
+{
+    node->was_told = 1;
+    gwi_fail_node(node,
+                  gwi_fail((int32_t)note->n, "%.*s", (int)note->n_bytes, (const char *)payload));
+}
+
 /* the location cache */
 
 void gwi_cache_note(gwi_node *node, int64_t key, int owner)
@@ -381,6 +393,9 @@ void gwi_handle(gwi_node *node, int from, gwi_note *note, const unsigned char *p
     case GWI_NOTE_RELEASE:
         gwi_take_release(node, note);
         break;
+    case GWI_NOTE_FAILED:
+        take_failed(node, note, payload);
+        break;
     case GWI_N_NOTES:
         break;
     }
@@ -393,6 +408,8 @@ int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns)
     node->now_ns = now_ns;
     node->fabric = fabric;
     busy = gwi_post_step(node, fabric);
+    if (gwi_unlikely(node->err < 0))
+        return node->err; /* with the sentence of what happened first */
     if (now_ns >= node->next_act_ns) {
         if (node->last_act_ns > 0)
             gwi_timing_learn(&node->gap_ns, (double)(now_ns - node->last_act_ns));

@@ -53,7 +53,7 @@ typedef struct gwi_node_options {
 int gwi_node_new(const gwi_node_options *options, gwi_node **ret_node);
 void gwi_node_free(gwi_node *node); /* NULL is fine */
 
-/* Before it is freed: take back what is half sent. */
+/* Before it is freed, or when it has failed: take back what is half sent. */
 void gwi_node_abandon(gwi_node *node, gwi_fabric *fabric);
 
 /* operations of a worker */
@@ -129,6 +129,9 @@ int gwi_node_is_local(const gwi_node *node, int64_t key);
 /* Take in what has come, do what is due, send what there is.  Returns 1 if anything
  * happened, else 0. */
 int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns);
+
+/* Whether what failed is another node: it says so itself, to all.  The sentence is its, too. */
+int gwi_node_was_told(const gwi_node *node);
 
 /* Whether the last step took in a message at its end, so that more may be there. */
 int gwi_node_may_hear_more(const gwi_node *node);

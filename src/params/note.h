@@ -19,7 +19,8 @@
  *   SYNC      node -> all         tell me what has changed in the replicas that I have
  *   SYNCED    node -> node        that was all
  *   ARRIVE    node -> parent      all workers here and below have come to the barrier
- *   RELEASE   parent -> node      and everywhere                                    */
+ *   RELEASE   parent -> node      and everywhere
+ *   FAILED    node -> all         I serve keys no longer, and why; the last that I say */
 #ifndef GWI_PARAMS_NOTE_H
 #define GWI_PARAMS_NOTE_H
 
@@ -43,7 +44,8 @@
     X(SYNC)          \
     X(SYNCED)        \
     X(ARRIVE)        \
-    X(RELEASE)
+    X(RELEASE)       \
+    X(FAILED)
 
 #define GWI_NOTE_ID(name) GWI_NOTE_##name,
 typedef enum gwi_note_kind { GWI_NOTES(GWI_NOTE_ID) GWI_N_NOTES } gwi_note_kind;
@@ -61,6 +63,8 @@ enum {
     GWI_NOTE_FOLLOWS = 128,   /* ASK: one of the operation about this key may be under way */
 };
 
+#define GWI_SENTENCE_BYTES 512 /* at most, of the payload of FAILED, which no 0 ends */
+
 #define GWI_KEY_FOLLOWS INT64_MIN /* the same of a key in the payload: its top bit */
 
 typedef struct gwi_note {
@@ -74,7 +78,8 @@ typedef struct gwi_note {
     uint32_t seq;     /* TELL: which one; REFRESH: the last that arrived; TRANSFER, GIVE: tenure */
     uint32_t n_bytes; /* of the payload */
     uint32_t n;       /* TRANSFER: the last TELL of the new owner that arrived; ASK: so many more
-                       * keys come first in the payload; ANSWER: so many more are done */
+                       * keys come first in the payload; ANSWER: so many more are done;
+                       * FAILED: the error, below zero */
 } gwi_note;
 
 _Static_assert(sizeof(gwi_note) == 40, "notes travel between processes");

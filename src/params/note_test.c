@@ -96,7 +96,7 @@ static void every_kind_has_a_name(void **state)
 {
     (void)state;
     assert_string_equal(gwi_note_name(GWI_NOTE_ASK), "ASK");
-    assert_string_equal(gwi_note_name(GWI_NOTE_RELEASE), "RELEASE");
+    assert_string_equal(gwi_note_name(GWI_NOTE_FAILED), "FAILED");
     assert_string_equal(gwi_note_name(GWI_N_NOTES), "?");
     assert_string_equal(gwi_note_name(-1), "?");
 }

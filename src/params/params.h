@@ -36,10 +36,13 @@ typedef struct gwi_hall {
     _Alignas(GWI_LINE) gwi_bell bell;
     /* several nodes: the last barrier to which all have come; written by the agent of channel 0 */
     _Atomic uint64_t released;
-    /* the error that ended an agent, and its rank before; written by that agent */
-    _Atomic int32_t agent_err, failed_rank;
+    /* the error that ended an agent; written by the first of the node's agents that fails, here or
+     * because another node has, which sets `failing` and writes the sentence before.  If it dies in
+     * between nobody reads them, and all hear of the death */
+    _Atomic int32_t agent_err, failing;
     /* how often keys or copies have come here; counted by agents, before the key can be seen */
     _Alignas(GWI_LINE) _Atomic uint64_t arrivals;
+    _Alignas(GWI_LINE) char sentence[GWI_SENTENCE_BYTES]; /* who failed first, and why */
 } gwi_hall;
 
 #define GWI_SEAT_GONE UINT64_MAX
@@ -53,7 +56,7 @@ typedef struct gwi_seat {
     _Atomic int32_t cpu_1;
 } gwi_seat;
 
-_Static_assert(sizeof(gwi_hall) == 2 * GWI_LINE && sizeof(gwi_seat) == 3 * GWI_LINE,
+_Static_assert(sizeof(gwi_hall) == 10 * GWI_LINE && sizeof(gwi_seat) == 3 * GWI_LINE,
                "halls and seats are shared between processes");
 
 /* Counters of a worker, which only it writes. */

@@ -361,6 +361,18 @@ static int check_more_keys(const gwi_node *node, const gwi_note *note, const uns
     return 0;
 }
 
+/* Why another node failed is passed on to whoever waits here, so it must be an error of ours. */
+static int check_failed(const gwi_note *note)
+{
+    int err = (int32_t)note->n;
+
+    return err < 0 && strcmp(gw_errname(err), "?") != 0 && note->n_bytes > 0 &&
+                   note->n_bytes <= GWI_SENTENCE_BYTES
+               ? 0
+               : gwi_fail(GW_EBROKEN, "a note of a failure with error %d and %u bytes, not 1 to %d",
+                          err, note->n_bytes, GWI_SENTENCE_BYTES);
+}
+
 /* What a peer of another build, or with broken memory, might send. */
 static int check_note(const gwi_node *node, const gwi_note *note, const unsigned char *payload)
 {
@@ -398,6 +410,8 @@ static int check_note(const gwi_node *node, const gwi_note *note, const unsigned
                                    : row + (note->n_bytes - row) / sizeof(gwi_note_holder) *
                                                sizeof(gwi_note_holder);
         break;
+    case GWI_NOTE_FAILED:
+        return check_failed(note);
     default:
         break;
     }

@@ -227,6 +227,49 @@ static void a_question_without_all_of_its_vectors_is_refused(void **state)
     check_refused(note, &payload, sizeof payload - 8, "with 48 bytes, not 56");
 }
 
+static gwi_note failed(int err)
+{
+    return (gwi_note){.kind = GWI_NOTE_FAILED, .node = 1, .key = -1, .n = (uint32_t)err};
+}
+
+static void who_hears_of_a_failure_fails_with_the_same_words(void **state)
+{
+    static const char sentence[GWI_SENTENCE_BYTES] = "rank 1 has no memory";
+    size_t n_bytes[] = {strlen(sentence), sizeof sentence};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(run(failed(GW_ENOMEM), sentence, n_bytes[i], 1), GW_ENOMEM);
+        assert_non_null(strstr(gw_last_error(), sentence));
+        assert_true(gwi_node_was_told(node));
+        tear_down(NULL);
+        set_up(NULL);
+    }
+}
+
+static void a_failure_that_makes_no_sense_is_refused(void **state)
+{
+    static const char sentence[GWI_SENTENCE_BYTES + 1] = "rank 1";
+    static const struct {
+        int err;
+        size_t n_bytes;
+        const char *why;
+    } bad[] = {{0, 6, "error 0 and 6 bytes"},
+               {1, 6, "error 1 and"},
+               {-1000, 6, "error -1000 and"},
+               {INT32_MIN, 6, "error -2147483648 and"},
+               {GW_ENOMEM, 0, "error -1 and 0 bytes"},
+               {GW_ENOMEM, sizeof sentence, "error -1 and 513 bytes, not 1 to 512"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        check_refused(failed(bad[i].err), sentence, bad[i].n_bytes, bad[i].why);
+        assert_false(gwi_node_was_told(node));
+        tear_down(NULL);
+        set_up(NULL);
+    }
+}
+
 static int tell_of_death(void *ctx, int64_t key)
 {
     (void)ctx;
@@ -359,6 +402,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_question_about_a_key_of_another_channel_is_refused,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_question_without_all_of_its_vectors_is_refused, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(who_hears_of_a_failure_fails_with_the_same_words, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_failure_that_makes_no_sense_is_refused, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(
             a_question_that_meets_the_latch_of_a_dead_process_takes_no_other, set_up, tear_down),

@@ -80,21 +80,34 @@ enum { OPEN, AT_PLACING, WAITING, FAILED, SEEN };
 
 static struct gwi_fabric_ops with_little_memory;
 static int (*usual_need)(gwi_fabric *, const gwi_segment *, size_t, size_t);
+static int n_waiting;
 
-/* From the opening on there is no more.  That is said when somebody waits for the agent, which has
+/* From the opening on there is no more.  That is said when so many wait for the agent, which has
  * the latch of the key that came. */
 static int need_too_much(gwi_fabric *f, const gwi_segment *segment, size_t at, size_t n_bytes)
 {
     if (atomic_load(&everybody->milestones->reached[OPEN]) == 0)
         return usual_need(f, segment, at, n_bytes);
     reach(everybody, AT_PLACING);
-    await(everybody, WAITING, 1);
+    await(everybody, WAITING, n_waiting);
     return gwi_fail(GW_ENOMEM, "there are no %zu bytes", n_bytes);
+}
+
+static void have_little_memory(gw_world *world, int for_how_many)
+{
+    with_little_memory = *world->fabric->ops;
+    usual_need = with_little_memory.segment_need;
+    with_little_memory.segment_need = need_too_much;
+    world->fabric->ops = &with_little_memory;
+    n_waiting = for_how_many;
 }
 
 static void say_that_it_waits(void)
 {
-    reach(everybody, WAITING);
+    static int n_said;
+
+    if (n_said++ == 0)
+        reach(everybody, WAITING);
 }
 
 static void expect_no_memory(gw_worker *worker, operation *run, int64_t key, const char *words)
@@ -114,12 +127,8 @@ static void run_out_of_memory(const struct processes *all, int rank)
     const int64_t key = 1;
 
     everybody = all;
-    if (rank == 0) {
-        with_little_memory = *world->fabric->ops;
-        usual_need = with_little_memory.segment_need;
-        with_little_memory.segment_need = need_too_much;
-        world->fabric->ops = &with_little_memory;
-    }
+    if (rank == 0)
+        have_little_memory(world, 1);
     gw_params *params = open_params(world, 1);
     gw_worker *worker = take_worker(params);
     REQUIRE(gw_world_barrier(world) == 0);
@@ -151,6 +160,81 @@ static void a_key_for_which_there_is_no_memory_stays_free_and_who_wants_it_hears
     run_processes(3, run_out_of_memory);
 }
 
+/* agents of other nodes */
+
+static int64_t key_of(const gw_params *params, int home, int channel)
+{
+    int64_t key = 0;
+
+    while (gwi_spread_home(&params->spread, key) != home ||
+           gwi_spread_channel(&params->spread, key) != channel)
+        key++;
+    return key;
+}
+
+static int begins(const char *words)
+{
+    return strncmp(gw_last_error(), words, strlen(words)) == 0;
+}
+
+/* The agent of the last rank cannot place a key that comes from the first node, when all others
+ * wait: some for wait_sync, some for a key that it serves. */
+static void see_the_last_one_fail(const struct processes *all, int rank, int node_size)
+{
+    int culprit = all->n - 1, channel = culprit % node_size;
+    gw_world *world = join_in_nodes(all, rank, node_size);
+    float vector[LENGTH];
+    char words[100];
+
+    everybody = all;
+    snprintf(words, sizeof words,
+             "rank %d serves keys no longer, for its agent has failed: there are no ", culprit);
+    if (rank == culprit)
+        have_little_memory(world, culprit);
+    gw_params *params = open_params(world, 1);
+    gw_worker *worker = take_worker(params);
+    const int64_t here = key_of(params, 0, channel),
+                  there = key_of(params, culprit / node_size, channel);
+    REQUIRE(gw_world_barrier(world) == 0);
+    int64_t start = gwi_now_ns();
+    if (rank == culprit) {
+        reach(all, OPEN);
+        REQUIRE(gw_worker_localize(worker, one(&here), NULL) == GW_ENOMEM && begins(words));
+    } else {
+        await(all, AT_PLACING, 1);
+        gw_set_wait_hooks(say_that_it_waits, say_that_it_waits);
+        int err = rank % 2 == 0 ? gw_worker_wait_sync(worker)
+                                : gw_worker_pull(worker, one(&there), vector, LENGTH, NULL);
+        REQUIRE(err == GW_ENOMEM && begins(words));
+        gw_set_wait_hooks(NULL, NULL);
+    }
+    REQUIRE(gw_worker_wait_sync(worker) == GW_ENOMEM && begins(words));
+    if (channel == 0) /* whose agents count who has come */
+        REQUIRE(gw_worker_barrier(worker) == GW_ENOMEM && begins(words));
+    if (rank < node_size)
+        expect_no_memory(worker, do_set, there, words);
+    REQUIRE(gwi_now_ns() - start < SOON_NS);
+    close_all(params, world); /* which waits for none of it */
+}
+
+static void fail_among_three_nodes(const struct processes *all, int rank)
+{
+    see_the_last_one_fail(all, rank, 1);
+}
+
+static void fail_among_nodes_of_two(const struct processes *all, int rank)
+{
+    see_the_last_one_fail(all, rank, 2);
+}
+
+static void all_nodes_hear_which_agent_failed_and_why(void **state)
+{
+    (void)state;
+    run_processes(3, fail_among_three_nodes);
+    run_processes(4, fail_among_nodes_of_two);
+}
+
 GWI_TESTS(
+    cmocka_unit_test(all_nodes_hear_which_agent_failed_and_why),
     cmocka_unit_test(an_order_for_which_the_wait_for_room_failed_takes_none),
     cmocka_unit_test(a_key_for_which_there_is_no_memory_stays_free_and_who_wants_it_hears_why))
