@@ -189,6 +189,16 @@ void call(bench *b, enum kind kind, const int64_t *keys, size_t n)
                        : gw_worker_push(b->worker, asked, b->units, n * LENGTH, NULL));
 }
 
+double statistic(bench *b, const char *name)
+{
+    gw_params_stat stat;
+
+    for (int i = 0; gw_params_stat_get(b->params, i, &stat) >= 0; i++)
+        if (strcmp(stat.name, name) == 0)
+            return (double)stat.value;
+    fail("there is no statistic '%s'", name);
+}
+
 size_t count_local(bench *b, const int64_t *keys, size_t n)
 {
     static uint8_t local[MOST_KEYS];

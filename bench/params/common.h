@@ -97,6 +97,9 @@ double sum_of_both(bench *b, double value);
 /* Pull or push keys, and return when it is done. */
 void call(bench *b, enum kind kind, const int64_t *keys, size_t n);
 
+/* What Godwit counted of that name in this process, or fail. */
+double statistic(bench *b, const char *name);
+
 /* How many of them are local. */
 size_t count_local(bench *b, const int64_t *keys, size_t n);
 

@@ -17,6 +17,44 @@
 #define N_SMALL 100
 #define SEEN_NS 10e9 /* after which what was pushed was not seen */
 
+/* agents */
+
+/* A thread of this process by its name, or fail. */
+static pid_t find_thread(const char *wanted)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *task;
+    pid_t found = 0;
+
+    while (tasks != NULL && found == 0 && (task = readdir(tasks)) != NULL) {
+        char path[300], name[32] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", task->d_name);
+        FILE *file = fopen(path, "r");
+        if (file != NULL && fgets(name, sizeof name, file) != NULL)
+            name[strcspn(name, "\n")] = '\0';
+        if (file != NULL)
+            fclose(file);
+        if (strcmp(name, wanted) == 0)
+            found = (pid_t)atoi(task->d_name);
+    }
+    if (tasks != NULL)
+        closedir(tasks);
+    if (found == 0)
+        fail("no thread %s", wanted);
+    return found;
+}
+
+/* Processor time of a thread of this process, in ns. */
+static double thread_ns(pid_t thread)
+{
+    clockid_t clock = (clockid_t)(~(unsigned)thread << 3 | 6); /* as Linux numbers them */
+    struct timespec t;
+
+    if (clock_gettime(clock, &t) < 0)
+        fail("no clock of thread %d", (int)thread);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
 /* seeing the other's pushes */
 
 static void wait_a_while(double *ret_next, bench *b)
@@ -74,6 +112,7 @@ struct hot {
     int64_t own[N_HOT];  /* at home here and wanted by nobody else */
     int64_t probes[2];   /* announced by both, at home on node 0 and on node 1 */
     double n_pushed, next_ns;
+    double agent_ns, n_told; /* in turns of the hot ones: time of the agent, changes it told */
     series rates[2]; /* of the own ones, of the hot ones */
     series ages[2];  /* by probe */
 };
@@ -130,16 +169,27 @@ static void run_batches(bench *b, struct hot *h, int hot, double seconds)
     meet(b);
 }
 
+/* What both agents need of a processor for a change of a replica: telling it and answering. */
+static void note_change(bench *b, struct hot *h, series *changes)
+{
+    double agents_ns = sum_of_both(b, h->agent_ns), n_told = sum_of_both(b, h->n_told);
+
+    if (b->rank == 0 && n_told > 0)
+        note(changes, agents_ns / n_told);
+}
+
 static void say_hot(bench *b, struct hot *h)
 {
-    series lost = {0};
+    series lost = {0}, changes = {0};
 
     note(&lost, count_lost(b, h->keys, N_HOT, h->n_pushed));
+    note_change(b, h, &changes);
     say(b, &h->rates[0], "hot own");
     say(b, &h->rates[1], "hot");
     say(b, &h->ages[0], "hot age at replica");
     say(b, &h->ages[1], "hot age at owner");
     say(b, &lost, "hot lost");
+    say(b, &changes, "hot change");
 }
 
 void measure_hot(bench *b)
@@ -151,50 +201,19 @@ void measure_hot(bench *b)
     choose_keys(b, h);
     replicate(b, h->keys, N_HOT);
     replicate(b, h->probes, 2);
-    for (int turn = 0; turn < n_turns; turn++)
-        for (int hot = 0; hot < 2; hot++)
-            run_batches(b, h, hot, seconds);
+    pid_t agent = find_thread("gw-agent");
+    for (int turn = 0; turn < n_turns; turn++) {
+        run_batches(b, h, 0, seconds);
+        double used_ns = thread_ns(agent), n_told = statistic(b, "tells");
+        run_batches(b, h, 1, seconds);
+        h->agent_ns += thread_ns(agent) - used_ns;
+        h->n_told += statistic(b, "tells") - n_told;
+    }
     say_hot(b, h);
     free(h);
 }
 
 /* idle replicas */
-
-/* A thread of this process by its name, or fail. */
-static pid_t find_thread(const char *wanted)
-{
-    DIR *tasks = opendir("/proc/self/task");
-    struct dirent *task;
-    pid_t found = 0;
-
-    while (tasks != NULL && found == 0 && (task = readdir(tasks)) != NULL) {
-        char path[300], name[32] = "";
-        snprintf(path, sizeof path, "/proc/self/task/%s/comm", task->d_name);
-        FILE *file = fopen(path, "r");
-        if (file != NULL && fgets(name, sizeof name, file) != NULL)
-            name[strcspn(name, "\n")] = '\0';
-        if (file != NULL)
-            fclose(file);
-        if (strcmp(name, wanted) == 0)
-            found = (pid_t)atoi(task->d_name);
-    }
-    if (tasks != NULL)
-        closedir(tasks);
-    if (found == 0)
-        fail("no thread %s", wanted);
-    return found;
-}
-
-/* Processor time of a thread of this process, in ns. */
-static double thread_ns(pid_t thread)
-{
-    clockid_t clock = (clockid_t)(~(unsigned)thread << 3 | 6); /* as Linux numbers them */
-    struct timespec t;
-
-    if (clock_gettime(clock, &t) < 0)
-        fail("no clock of thread %d", (int)thread);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 /* How much of a core both agents need together while the workers sleep, each second. */
 static void measure_idle_agents(bench *b, int n_seconds, const char *name)

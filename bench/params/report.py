@@ -147,13 +147,15 @@ def hot_table(part: Part) -> Table:
     table = Table("10,000 keys that both nodes have, used by both workers all the time",
                   ["", "replicas", "own keys", "share", "target", "verdict"],
                   notes=["Batches of 512.  Own keys: the same loop on as many keys that nobody else wants.",
-                         "Staleness: from a push on one node until the other one's worker sees it, under this load."])
+                         "Staleness: from a push on one node until the other one's worker sees it, under this load.",
+                         "Agents: their time on processors for each change of a replica, told and answered."])
     share = ratio(part.figures("hot"), part.figures("hot own"))
     table.rows.append(["M keys/s per worker", part.spread("hot", 1e-6), part.spread("hot own", 1e-6), share,
                        *at_least(share, HOT_SHARE)])
     for where, label in (("replica", "pushed at the owner"), ("owner", "pushed at the replica")):
         age = part.spread(f"hot age at {where}", 1e-6)
         table.rows.append([f"staleness, {label}, ms", age, None, None, *at_most(age, AGE_MS, " ms")])
+    table.rows.append(["both agents, ns for a change", part.spread("hot change"), None, None, "", ""])
     table.rows.append(lost_row(part, "hot lost", 6))
     return table
 
