@@ -20,7 +20,7 @@
 /* How many notes are looked at together, and how many are known ahead. */
 #define BURST 8
 #define AHEAD 32           /* a power of two, above 3 bursts */
-#define MESSAGE_AHEAD 1024 /* bytes before the first look at a note */
+#define MESSAGE_AHEAD 3072 /* bytes before the first look at a note */
 
 /* links */
 
@@ -458,8 +458,9 @@ static void look_at_notes(gwi_node *node, struct outlook *o, const unsigned char
         size_t whole = gwi_note_bytes(note.n_bytes);
         if (whole > n_bytes - o->at)
             return;
-        for (size_t i = 0; i < whole && i < GWI_LOCAL_FETCH; i += GWI_LINE)
-            __builtin_prefetch(bytes + o->at + MESSAGE_AHEAD + i, 0, 2);
+        for (size_t i = o->at + MESSAGE_AHEAD, n = 0;
+             i < n_bytes && n < whole && n < GWI_LOCAL_FETCH; i += GWI_LINE, n += GWI_LINE)
+            __builtin_prefetch(bytes + i, 0, 2);
         o->key[o->n++ % AHEAD] = fetch_first(node, &note);
         o->at += whole;
     }
