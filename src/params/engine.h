@@ -123,17 +123,17 @@ typedef struct gwi_item {
     /* of a replica: the news that it has, and what was told last */
     uint64_t stamp; /* of an owned key: the last one given out */
     gwi_told told;
-    uint32_t told_at_us;
-    int32_t owner; /* who sent its last news */
+    uint32_t since_us; /* when that was; or when the key was asked for */
+    int32_t owner;     /* who sent its last news */
     uint32_t seq;
     uint32_t term; /* of the replica, or of asking for the key, which goes on: */
     uint8_t asked;
     uint8_t tell_again; /* marked while something was on its way */
     uint8_t unwanted;   /* there was a time when nobody wanted it any more */
     /* of an owned key */
-    uint8_t moving;     /* the home was asked to let somebody own it */
-    uint8_t due, later; /* in the lists of those whose holders must hear something */
-    uint8_t unseen;     /* it is marked and will stay so: what is changed now is not known */
+    uint8_t moving; /* the home was asked to let somebody own it */
+    uint8_t due;    /* in the list of those whose holders must hear something */
+    uint8_t unseen; /* it is marked and will stay so: what is changed now is not known */
     int n_holders, holders_capacity;
     gwi_holder *holders; /* `few`, or owned */
     gwi_holder few[1];
@@ -143,9 +143,9 @@ typedef struct gwi_item {
     gwi_op_in_line *first;
     gwi_pending *awaits; /* an operation that waits for the key to come here */
     gwi_parked *parked;  /* for the key's next stay here */
-    int64_t asked_ns;
-    uint32_t tenure; /* of an owned key: how often it has changed owners */
-    uint32_t place;  /* among all items; constant */
+    int64_t later_ns;    /* of an owned key: its deadline in `later`; 0: none */
+    uint32_t tenure;     /* of an owned key: how often it has changed owners */
+    uint32_t place;      /* among all items; constant */
     /* what is rarely needed: the ends of these lists, and other operations that wait */
     gwi_op_in_line *last;
     gwi_parked *last_parked;
@@ -215,6 +215,17 @@ typedef struct gwi_keys_noted {
     size_t n, capacity;
 } gwi_keys_noted;
 
+/* When something must be looked at, at the latest. */
+typedef struct gwi_deadline {
+    int64_t at_ns, key;
+} gwi_deadline;
+
+typedef struct gwi_deadlines {
+    gwi_deadline *at; /* owned, in any order */
+    size_t n, capacity;
+    int64_t first_ns; /* nothing is before that */
+} gwi_deadlines;
+
 /* Memory of one size, to be used again: what came last first. */
 typedef struct gwi_kept {
     void **blocks; /* owned, as they are */
@@ -268,13 +279,13 @@ struct gwi_node {
     gwi_frame to_self;  /* what we say to ourselves */
     gwi_frame spare[4]; /* empty, to be filled again */
     gwi_fabric *fabric; /* of the last step; NULL: none yet */
-    /* keys whose holders must hear something: in the next round; when their patience ends.  And
-     * those that workers have changed, as far as the round that goes on knows */
-    gwi_keys_noted due, later, marked;
+    /* keys whose holders must hear something, in the next round; those that are seen to just now */
+    gwi_keys_noted due, marked;
+    gwi_deadlines later;  /* of keys whose holders must hear something: when their patience ends */
     gwi_keys_noted again; /* replicas that have more to tell */
     int64_t patience_ns;
-    int64_t next_later_ns, later_rests_ns; /* when to look at `later`, which is not before */
-    uint32_t terms;                        /* given out */
+    int64_t later_rests_ns; /* `later` is not looked at before */
+    uint32_t terms;         /* given out */
     uint64_t tokens;
     int64_t now_ns, next_round_ns;
     int64_t round_at;    /* where the next part of a round begins; 0: a new one */

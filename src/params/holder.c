@@ -5,6 +5,20 @@
 #include <assert.h>
 #include <stdlib.h>
 
+/* how long it takes */
+
+/* The time of an item, which has little room: it goes round after an hour. */
+static uint32_t now_us(const gwi_node *node)
+{
+    return (uint32_t)(node->now_ns / GWI_US);
+}
+
+/* Since the key was asked for, or something was told. */
+static double took_ns(const gwi_node *node, const gwi_item *item)
+{
+    return 1e3 * (uint32_t)(now_us(node) - item->since_us);
+}
+
 /* wanting */
 
 /* The home need not ask whether it may have a key: it decides.  If workers of the owner want the
@@ -16,7 +30,7 @@ static void ask_for(gwi_node *node, gwi_item *item)
 
     item->asked = 1;
     node->n_asked++;
-    item->asked_ns = node->now_ns;
+    item->since_us = now_us(node);
     note.term = item->term = ++node->terms;
     if (node->technique == GWI_TECHNIQUE_ALL && gwi_home(node, item->key) == node->id)
         gwi_have_it_given(node, item->key);
@@ -120,7 +134,7 @@ void gwi_end_asking(gwi_node *node, gwi_item *item)
 {
     if (!item->asked)
         return;
-    gwi_timing_learn(&node->act_ns, (double)(node->now_ns - item->asked_ns));
+    gwi_timing_learn(&node->act_ns, took_ns(node, item));
     item->asked = 0;
     node->n_asked--;
 }
@@ -185,7 +199,7 @@ void gwi_take_refresh(gwi_node *node, int from, const gwi_note *note, const unsi
 
 void gwi_told_arrived(gwi_node *node, gwi_item *item)
 {
-    double took = 1e3 * (uint32_t)((uint32_t)(node->now_ns / GWI_US) - item->told_at_us);
+    double took = took_ns(node, item);
 
     node->told_ns += node->told_ns == 0 ? took : (took - node->told_ns) / 64;
     gwi_row_give_back(node, item->key, item->told.values);
@@ -233,6 +247,6 @@ void gwi_tell(gwi_node *node, gwi_item *item)
     item->told = (gwi_told){values, change, item->term, item->seq};
     note.flags = change == GWI_ADD || GWI_MUTANT(20) ? GWI_NOTE_ADDS : GWI_NOTE_ASSIGNS;
     gwi_request_for(node, item, &note, values, n_bytes);
-    item->told_at_us = (uint32_t)(node->now_ns / GWI_US);
+    item->since_us = now_us(node);
     node->stats.tells++;
 }

@@ -137,8 +137,8 @@ gwi_item *gwi_item_get(gwi_node *node, int64_t key)
 static int is_quiet(const gwi_item *item)
 {
     return item->n_holders == 0 && !item->asked && item->told.values == NULL && !item->moving &&
-           item->first == NULL && !item->due && item->last_word.values == NULL && !item->later &&
-           item->awaits == NULL && item->parked == NULL;
+           item->first == NULL && !item->due && item->last_word.values == NULL &&
+           item->later_ns == 0 && item->awaits == NULL && item->parked == NULL;
 }
 
 void gwi_item_forget(gwi_node *node, gwi_item *item)

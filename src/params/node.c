@@ -128,7 +128,7 @@ void gwi_node_free(gwi_node *node)
     gwi_rows_fini(node);
     free(node->marked.key);
     free(node->due.key);
-    free(node->later.key);
+    free(node->later.at);
     free(node->again.key);
     free(node->scratch);
     free(node->scratch2);
@@ -451,8 +451,8 @@ int gwi_node_is_idle(const gwi_node *node)
         return 0;
     for (uint32_t at = 0; (item = gwi_item_next(node, &at)) != NULL;)
         if (item->first != NULL || item->last_word.values != NULL || item->awaits != NULL ||
-            item->asked || item->told.values != NULL || item->moving || item->due || item->later ||
-            item->parked != NULL)
+            item->asked || item->told.values != NULL || item->moving || item->due ||
+            item->later_ns > 0 || item->parked != NULL)
             return 0;
     for (uint32_t i = 0; i < node->n_pendings; i++)
         if (node->pendings[i]->left > 0)

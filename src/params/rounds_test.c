@@ -1,0 +1,116 @@
+/* rounds_test.c - who is looked at in a round, and when.
+ *
+ * Two nodes in a simulation; keys that are odd are at home on node 1, and node 0 has copies. */
+#include "base/test.h"
+#include "fabric/sim/sim.h"
+#include "params/engine.h"
+
+#define N_COPIES 2000
+#define LENGTH 64
+#define PATIENCE_NS GWI_MS /* of a node whose clocks stand */
+#define QUIET 100          /* steps of both; no message is under way for so long */
+
+static gwi_geometry geometry;
+static gwi_node *nodes[2];
+static gwi_sim *sim;
+static int64_t later_ns; /* than the simulation has it */
+static int64_t keys[N_COPIES];
+
+static void step(int node)
+{
+    int64_t now_ns = gwi_sim_now_ns(sim) + later_ns;
+
+    assert_true(gwi_node_step(nodes[node], gwi_sim_fabric(sim, node), now_ns) >= 0);
+}
+
+static void settle_down(void)
+{
+    int rank;
+
+    for (int n_quiet = 0; n_quiet < QUIET; n_quiet++) {
+        assert_true(gwi_sim_step(sim, &rank));
+        if (rank < 0)
+            continue;
+        step(rank);
+        if (!gwi_node_is_idle(nodes[0]) || !gwi_node_is_idle(nodes[1]))
+            n_quiet = 0;
+    }
+}
+
+static int set_up(void **state)
+{
+    static const int64_t length = LENGTH;
+    gwi_sim_options options = {.seed = 3, .size = 2, .node_size = 1, .room_bytes = 1 << 22};
+
+    (void)state;
+    later_ns = 0;
+    assert_int_equal(gwi_geometry_init(&geometry, 2 * N_COPIES, &length, 1, GW_F32), 0);
+    for (int i = 0; i < 2; i++) {
+        gwi_node_options node = {.geometry = &geometry, .node = i, .nodes = 2, .workers = 1};
+        assert_int_equal(gwi_node_new(&node, &nodes[i]), 0);
+    }
+    assert_int_equal(gwi_sim_new(&options, &sim), 0);
+    for (int i = 0; i < N_COPIES; i++)
+        keys[i] = 2 * i + 1;
+    for (int i = 1; i >= 0; i--) {
+        assert_int_equal(gwi_node_intent(nodes[i], 0, keys, N_COPIES, 0, 1), 0);
+        settle_down();
+    }
+    assert_int_equal(gwi_node_count(nodes[0])->replicas, N_COPIES);
+    for (int i = 0; i < 2; i++)
+        gwi_node_count_anew(nodes[i]);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        gwi_node_abandon(nodes[i], gwi_sim_fabric(sim, i));
+    gwi_sim_free(sim);
+    for (int i = 0; i < 2; i++)
+        gwi_node_free(nodes[i]);
+    gwi_geometry_fini(&geometry);
+    return 0;
+}
+
+static void change(int node, const int64_t *which, int n)
+{
+    static const float ones[LENGTH] = {1};
+
+    for (int i = 0; i < n; i++)
+        assert_true(gwi_local_change(gwi_node_local(nodes[node]), which[i], GWI_ADD, ones));
+}
+
+static void check_seen_to(uint64_t n_refreshed, uint64_t n_looked_at)
+{
+    step(1);
+    assert_int_equal(gwi_node_count(nodes[1])->refreshes, n_refreshed);
+    assert_int_equal(gwi_node_count(nodes[1])->round_keys, n_looked_at);
+}
+
+static void
+a_copy_hears_what_it_lacks_when_its_patience_ends_and_is_not_looked_at_before(void **state)
+{
+    (void)state;
+    later_ns += GWI_SECOND;
+    change(1, &keys[0], 1);
+    step(1); /* it has heard nothing for long, so it hears this at once, */
+    later_ns += PATIENCE_NS / 2;
+    change(1, &keys[1], 1);
+    step(1); /* and the second one later */
+    gwi_node_count_anew(nodes[1]);
+    change(1, keys, 2);
+    later_ns += PATIENCE_NS / 4;
+    check_seen_to(0, 2); /* both have changed */
+    later_ns += PATIENCE_NS / 2;
+    check_seen_to(1, 3);
+    later_ns += PATIENCE_NS / 2;
+    check_seen_to(2, 4);
+    settle_down();
+    assert_int_equal(gwi_node_count(nodes[1])->refreshes, 2);
+}
+
+GWI_TESTS(cmocka_unit_test_setup_teardown(
+    a_copy_hears_what_it_lacks_when_its_patience_ends_and_is_not_looked_at_before, set_up,
+    tear_down))
