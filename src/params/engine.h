@@ -285,6 +285,9 @@ struct gwi_node {
     gwi_keys_noted again; /* replicas that have more to tell */
     int64_t patience_ns;
     int64_t later_rests_ns; /* `later` is not looked at before */
+    size_t told_bytes;      /* of changes that we have not heard to have arrived */
+    int64_t next_part_ns;   /* when a round goes on, if it waits for others */
+    int heard_since_part;   /* messages since it went on last */
     uint32_t terms;         /* given out */
     uint64_t tokens;
     int64_t now_ns, next_round_ns;
@@ -455,6 +458,7 @@ void gwi_take_refresh(gwi_node *node, int from, const gwi_note *note, const unsi
 void gwi_take_dropped(gwi_node *node, const gwi_note *note);
 void gwi_tell(gwi_node *node, gwi_item *item);
 void gwi_end_asking(gwi_node *node, gwi_item *item);
+void gwi_end_telling(gwi_node *node, gwi_item *item);
 void gwi_told_arrived(gwi_node *node, gwi_item *item);
 
 /* rounds.c */
@@ -462,6 +466,7 @@ void gwi_told_arrived(gwi_node *node, gwi_item *item);
  * nobody's patience is asked for. */
 void gwi_round(gwi_node *node, int all);
 void gwi_round_part(gwi_node *node);
+int64_t gwi_round_next_ns(const gwi_node *node); /* when that may be */
 
 /* meeting.c */
 void gwi_meeting_step(gwi_node *node);

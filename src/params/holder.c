@@ -197,13 +197,22 @@ void gwi_take_refresh(gwi_node *node, int from, const gwi_note *note, const unsi
         gwi_told_arrived(node, item);
 }
 
+/* What was told is not remembered any more. */
+void gwi_end_telling(gwi_node *node, gwi_item *item)
+{
+    if (item->told.values == NULL)
+        return;
+    node->told_bytes -= gwi_row_bytes(node, item->key);
+    gwi_row_give_back(node, item->key, item->told.values);
+    item->told.values = NULL;
+}
+
 void gwi_told_arrived(gwi_node *node, gwi_item *item)
 {
     double took = took_ns(node, item);
 
     node->told_ns += node->told_ns == 0 ? took : (took - node->told_ns) / 64;
-    gwi_row_give_back(node, item->key, item->told.values);
-    item->told.values = NULL;
+    gwi_end_telling(node, item);
     if (item->tell_again && !GWI_MUTANT(25))
         gwi_note_key(node, &node->again, item->key);
     if (item->unwanted)
@@ -245,6 +254,7 @@ void gwi_tell(gwi_node *node, gwi_item *item)
     }
     note.seq = ++item->seq;
     item->told = (gwi_told){values, change, item->term, item->seq};
+    node->told_bytes += n_bytes;
     note.flags = change == GWI_ADD || GWI_MUTANT(20) ? GWI_NOTE_ADDS : GWI_NOTE_ASSIGNS;
     gwi_request_for(node, item, &note, values, n_bytes);
     item->since_us = now_us(node);

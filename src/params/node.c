@@ -418,7 +418,7 @@ int gwi_node_step(gwi_node *node, gwi_fabric *fabric, int64_t now_ns)
         /* How long it sleeps with nothing to come says nothing of how soon it looks. */
         node->last_act_ns = has_intents_to_come(node) ? now_ns : 0;
     }
-    if (now_ns >= node->next_round_ns || node->round_at > 0) {
+    if (now_ns >= gwi_round_next_ns(node)) {
         node->next_round_ns = now_ns + node->round_ns;
         uint64_t before = node->stats.round_keys;
         gwi_round_part(node);
@@ -479,11 +479,9 @@ int64_t gwi_node_watches(const gwi_node *node)
 
 int64_t gwi_node_next_ns(const gwi_node *node)
 {
-    if (node->round_at > 0)
-        return node->now_ns;
-    return has_intents_to_come(node) && node->next_act_ns < node->next_round_ns
-               ? node->next_act_ns
-               : node->next_round_ns;
+    int64_t round_ns = gwi_round_next_ns(node);
+
+    return has_intents_to_come(node) && node->next_act_ns < round_ns ? node->next_act_ns : round_ns;
 }
 
 int64_t gwi_node_dozes_after(const gwi_node *node)

@@ -731,8 +731,7 @@ void gwi_take_transfer(gwi_node *node, const gwi_note *note, const unsigned char
         changed = count_told(node, item, note, &item->last_word, node->scratch2) |
                   count_told(node, item, note, &item->told, node->scratch2);
     }
-    gwi_row_give_back(node, item->key, item->told.values);
-    item->told.values = NULL;
+    gwi_end_telling(node, item);
     item->tell_again = 0;
     if (GWI_MUTANT(13) && state == GWI_REPLICA)
         gwi_local_take_untold(&node->local, item->key, node->scratch);

@@ -530,6 +530,7 @@ static int read_message(gwi_node *node, int from, const unsigned char *bytes, si
     if (opening != node->opening)
         return 0;
     node->stats.received++;
+    node->heard_since_part++;
     return read_frame(node, from, bytes + sizeof opening, n_bytes - sizeof opening);
 }
 

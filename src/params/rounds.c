@@ -6,11 +6,20 @@
 /* To look at a deadline takes 2 ns; it shall take a hundredth of the time, at most. */
 #define LATER_NS 250
 
+/* A round goes in parts of so many keys.  Before the next one, messages that have come are read, so
+ * many at most; and changes that are on their way to the other nodes are waited for while they are
+ * more bytes than that for each.  Who tells without hearing fills the rings, so that owners cannot
+ * answer at once, and throws out of the caches what it will need when they do. */
 #ifdef GWI_MUTANTS
-#define PART 3 /* for simulations, which have few keys */
+#define PART 3 /* for simulations, which have few keys, and short ones */
+#define HEARD_MOST 2
+#define TOLD_MOST 48
 #else
-#define PART 256 /* keys that are seen to between looks at what has come, which piles up else */
+#define PART 256
+#define HEARD_MOST 16 /* more than such a part makes others say */
+#define TOLD_MOST (192 * 1024)
 #endif
+#define WAIT_MOST_NS (3 * GWI_MS) /* for either */
 
 /* going through keys */
 
@@ -210,8 +219,27 @@ void gwi_round(gwi_node *node, int all)
     end_round(node, all);
 }
 
+/* Whether it is better to wait: what has come goes first, as what piles up there is late; and who
+ * has told much should hear that it has arrived.  But not for long, nor for all that comes. */
+static int should_wait(const gwi_node *node)
+{
+    int hears_more = node->heard > 0 && node->heard_since_part < HEARD_MOST;
+    int told_much = node->told_bytes >= (size_t)(node->nodes - 1) * TOLD_MOST;
+
+    return (hears_more || told_much) && node->now_ns < node->next_part_ns;
+}
+
+int64_t gwi_round_next_ns(const gwi_node *node)
+{
+    int64_t next_ns = node->round_at > 0 ? node->now_ns : node->next_round_ns;
+
+    return should_wait(node) && next_ns < node->next_part_ns ? node->next_part_ns : next_ns;
+}
+
 void gwi_round_part(gwi_node *node)
 {
+    node->next_part_ns = node->now_ns + WAIT_MOST_NS;
+    node->heard_since_part = 0;
     if (node->round_at == 0)
         begin_round(node, 0);
     if (!do_part(node, PART, 0))

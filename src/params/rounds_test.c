@@ -1,4 +1,4 @@
-/* rounds_test.c - who is looked at in a round, and when.
+/* rounds_test.c - how much is told before others have answered, and who is looked at.
  *
  * Two nodes in a simulation; keys that are odd are at home on node 1, and node 0 has copies. */
 #include "base/test.h"
@@ -7,8 +7,11 @@
 
 #define N_COPIES 2000
 #define LENGTH 64
-#define PATIENCE_NS GWI_MS /* of a node whose clocks stand */
-#define QUIET 100          /* steps of both; no message is under way for so long */
+#define TOLD_MOST (192 * 1024)    /* as rounds.c says, */
+#define PART 256                  /* also this, */
+#define WAIT_MOST_NS (3 * GWI_MS) /* and this */
+#define PATIENCE_NS GWI_MS        /* of a node whose clocks stand */
+#define QUIET 100                 /* steps of both; no message is under way for so long */
 
 static gwi_geometry geometry;
 static gwi_node *nodes[2];
@@ -82,6 +85,25 @@ static void change(int node, const int64_t *which, int n)
         assert_true(gwi_local_change(gwi_node_local(nodes[node]), which[i], GWI_ADD, ones));
 }
 
+static void who_has_told_much_waits_for_answers_but_not_for_long(void **state)
+{
+    const size_t n_most = TOLD_MOST / (LENGTH * sizeof(float));
+
+    (void)state;
+    change(0, keys, N_COPIES);
+    later_ns += GWI_SECOND;
+    for (int i = 0; i < 50; i++)
+        step(0);
+    assert_int_equal(gwi_node_count(nodes[0])->tells, n_most);
+    later_ns += WAIT_MOST_NS;
+    for (int i = 0; i < 50; i++)
+        step(0);
+    assert_int_equal(gwi_node_count(nodes[0])->tells, n_most + PART);
+    settle_down();
+    assert_int_equal(gwi_node_count(nodes[0])->tells, N_COPIES);
+    assert_int_equal(nodes[0]->told_bytes, 0);
+}
+
 static void check_seen_to(uint64_t n_refreshed, uint64_t n_looked_at)
 {
     step(1);
@@ -111,6 +133,8 @@ a_copy_hears_what_it_lacks_when_its_patience_ends_and_is_not_looked_at_before(vo
     assert_int_equal(gwi_node_count(nodes[1])->refreshes, 2);
 }
 
-GWI_TESTS(cmocka_unit_test_setup_teardown(
-    a_copy_hears_what_it_lacks_when_its_patience_ends_and_is_not_looked_at_before, set_up,
-    tear_down))
+GWI_TESTS(cmocka_unit_test_setup_teardown(who_has_told_much_waits_for_answers_but_not_for_long,
+                                          set_up, tear_down),
+          cmocka_unit_test_setup_teardown(
+              a_copy_hears_what_it_lacks_when_its_patience_ends_and_is_not_looked_at_before, set_up,
+              tear_down))
