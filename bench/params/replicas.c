@@ -113,8 +113,8 @@ struct hot {
     int64_t probes[2];   /* announced by both, at home on node 0 and on node 1 */
     double n_pushed, next_ns;
     double agent_ns, n_told; /* in turns of the hot ones: time of the agent, changes it told */
-    series rates[2]; /* of the own ones, of the hot ones */
-    series ages[2];  /* by probe */
+    series rates[2];         /* of the own ones, of the hot ones */
+    series ages[2];          /* by probe */
 };
 
 static void choose_keys(bench *b, struct hot *h)
