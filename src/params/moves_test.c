@@ -1,60 +1,15 @@
 /* moves_test.c - how a key comes to who wants it, how many notes that takes, and that copies are
  * equal in the end.
  *
- * Two nodes in a simulation; key 0 is at home on node 0, key 1 on node 1. */
-#include "params/engine.h"
+ * Key 0 is at home on node 0, key 1 on node 1. */
+#include "params/pair_test.h"
 #include "base/random.h"
-#include "base/test.h"
-#include "fabric/sim/sim.h"
-
-#define N_KEYS 4
-#define QUIET 100 /* steps of both; no message is under way for so long */
-
-static gwi_geometry geometry;
-static gwi_node *nodes[2];
-static gwi_sim *sim;
 
 static int set_up(void **state)
 {
-    static const int64_t length = 2;
-    gwi_sim_options options = {.seed = 3, .size = 2, .node_size = 1, .room_bytes = 1 << 16};
-
     (void)state;
-    assert_int_equal(gwi_geometry_init(&geometry, N_KEYS, &length, 1, GW_F32), 0);
-    for (int i = 0; i < 2; i++) {
-        gwi_node_options node = {.geometry = &geometry, .node = i, .nodes = 2, .workers = 1};
-        assert_int_equal(gwi_node_new(&node, &nodes[i]), 0);
-    }
-    assert_int_equal(gwi_sim_new(&options, &sim), 0);
+    open_pair(4, 2, 1 << 16);
     return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    for (int i = 0; i < 2; i++)
-        gwi_node_abandon(nodes[i], gwi_sim_fabric(sim, i));
-    gwi_sim_free(sim);
-    for (int i = 0; i < 2; i++)
-        gwi_node_free(nodes[i]);
-    gwi_geometry_fini(&geometry);
-    return 0;
-}
-
-/* Until nothing is on its way any more. */
-static void settle_down(void)
-{
-    int rank;
-
-    for (int n_quiet = 0; n_quiet < QUIET;) {
-        assert_true(gwi_sim_step(sim, &rank));
-        if (rank < 0)
-            continue;
-        int busy = gwi_node_step(nodes[rank], gwi_sim_fabric(sim, rank), gwi_sim_now_ns(sim));
-        assert_true(busy >= 0);
-        n_quiet = busy > 0 ? 0 : n_quiet + 1;
-    }
-    assert_true(gwi_node_is_idle(nodes[0]) && gwi_node_is_idle(nodes[1]));
 }
 
 static void bring(int to, int64_t key)
@@ -176,13 +131,13 @@ static void what_was_told_and_has_not_arrived_comes_with_the_key_once(void **sta
 }
 
 GWI_TESTS(cmocka_unit_test_setup_teardown(a_key_goes_home_with_two_notes_if_its_home_wants_it,
-                                          set_up, tear_down),
+                                          set_up, close_pair),
           cmocka_unit_test_setup_teardown(a_key_goes_from_home_to_who_wants_it_with_two_notes,
-                                          set_up, tear_down),
+                                          set_up, close_pair),
           cmocka_unit_test_setup_teardown(who_still_wants_a_key_that_goes_home_keeps_a_copy, set_up,
-                                          tear_down),
-          cmocka_unit_test_setup_teardown(a_key_that_its_home_uses_is_copied, set_up, tear_down),
+                                          close_pair),
+          cmocka_unit_test_setup_teardown(a_key_that_its_home_uses_is_copied, set_up, close_pair),
           cmocka_unit_test_setup_teardown(a_copy_that_nobody_else_changes_is_what_its_owner_has,
-                                          set_up, tear_down),
+                                          set_up, close_pair),
           cmocka_unit_test_setup_teardown(what_was_told_and_has_not_arrived_comes_with_the_key_once,
-                                          set_up, tear_down))
+                                          set_up, close_pair))

@@ -1,9 +1,7 @@
 /* rounds_test.c - how much is told before others have answered, and who is looked at.
  *
- * Two nodes in a simulation; keys that are odd are at home on node 1, and node 0 has copies. */
-#include "base/test.h"
-#include "fabric/sim/sim.h"
-#include "params/engine.h"
+ * Keys that are odd are at home on node 1, and node 0 has copies. */
+#include "params/pair_test.h"
 
 #define N_COPIES 2000
 #define LENGTH 64
@@ -11,48 +9,13 @@
 #define PART 256                  /* also this, */
 #define WAIT_MOST_NS (3 * GWI_MS) /* and this */
 #define PATIENCE_NS GWI_MS        /* of a node whose clocks stand */
-#define QUIET 100                 /* steps of both; no message is under way for so long */
 
-static gwi_geometry geometry;
-static gwi_node *nodes[2];
-static gwi_sim *sim;
-static int64_t later_ns; /* than the simulation has it */
 static int64_t keys[N_COPIES];
-
-static void step(int node)
-{
-    int64_t now_ns = gwi_sim_now_ns(sim) + later_ns;
-
-    assert_true(gwi_node_step(nodes[node], gwi_sim_fabric(sim, node), now_ns) >= 0);
-}
-
-static void settle_down(void)
-{
-    int rank;
-
-    for (int n_quiet = 0; n_quiet < QUIET; n_quiet++) {
-        assert_true(gwi_sim_step(sim, &rank));
-        if (rank < 0)
-            continue;
-        step(rank);
-        if (!gwi_node_is_idle(nodes[0]) || !gwi_node_is_idle(nodes[1]))
-            n_quiet = 0;
-    }
-}
 
 static int set_up(void **state)
 {
-    static const int64_t length = LENGTH;
-    gwi_sim_options options = {.seed = 3, .size = 2, .node_size = 1, .room_bytes = 1 << 22};
-
     (void)state;
-    later_ns = 0;
-    assert_int_equal(gwi_geometry_init(&geometry, 2 * N_COPIES, &length, 1, GW_F32), 0);
-    for (int i = 0; i < 2; i++) {
-        gwi_node_options node = {.geometry = &geometry, .node = i, .nodes = 2, .workers = 1};
-        assert_int_equal(gwi_node_new(&node, &nodes[i]), 0);
-    }
-    assert_int_equal(gwi_sim_new(&options, &sim), 0);
+    open_pair(2 * N_COPIES, LENGTH, 1 << 22);
     for (int i = 0; i < N_COPIES; i++)
         keys[i] = 2 * i + 1;
     for (int i = 1; i >= 0; i--) {
@@ -62,18 +25,6 @@ static int set_up(void **state)
     assert_int_equal(gwi_node_count(nodes[0])->replicas, N_COPIES);
     for (int i = 0; i < 2; i++)
         gwi_node_count_anew(nodes[i]);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    for (int i = 0; i < 2; i++)
-        gwi_node_abandon(nodes[i], gwi_sim_fabric(sim, i));
-    gwi_sim_free(sim);
-    for (int i = 0; i < 2; i++)
-        gwi_node_free(nodes[i]);
-    gwi_geometry_fini(&geometry);
     return 0;
 }
 
@@ -134,7 +85,7 @@ a_copy_hears_what_it_lacks_when_its_patience_ends_and_is_not_looked_at_before(vo
 }
 
 GWI_TESTS(cmocka_unit_test_setup_teardown(who_has_told_much_waits_for_answers_but_not_for_long,
-                                          set_up, tear_down),
+                                          set_up, close_pair),
           cmocka_unit_test_setup_teardown(
               a_copy_hears_what_it_lacks_when_its_patience_ends_and_is_not_looked_at_before, set_up,
-              tear_down))
+              close_pair))
