@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "params/deadlines.h"
 #include "params/intents.h"
 #include "params/node.h"
 #include "params/note.h"
@@ -214,17 +215,6 @@ typedef struct gwi_keys_noted {
     int64_t *key; /* owned */
     size_t n, capacity;
 } gwi_keys_noted;
-
-/* When something must be looked at, at the latest. */
-typedef struct gwi_deadline {
-    int64_t at_ns, key;
-} gwi_deadline;
-
-typedef struct gwi_deadlines {
-    gwi_deadline *at; /* owned, in any order */
-    size_t n, capacity;
-    int64_t first_ns; /* nothing is before that */
-} gwi_deadlines;
 
 /* Memory of one size, to be used again: what came last first. */
 typedef struct gwi_kept {

@@ -128,7 +128,7 @@ void gwi_node_free(gwi_node *node)
     gwi_rows_fini(node);
     free(node->marked.key);
     free(node->due.key);
-    free(node->later.at);
+    gwi_deadlines_fini(&node->later);
     free(node->again.key);
     free(node->scratch);
     free(node->scratch2);

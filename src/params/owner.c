@@ -200,31 +200,15 @@ static void make_due(gwi_node *node, gwi_item *item)
         item->due = (uint8_t)gwi_note_key(node, &node->due, item->key);
 }
 
-static void note_deadline(gwi_node *node, gwi_deadlines *list, gwi_deadline deadline)
-{
-    if (list->n == list->capacity) {
-        size_t capacity = list->capacity == 0 ? 64 : 2 * list->capacity;
-        gwi_deadline *grown = realloc(list->at, capacity * sizeof *grown);
-        if (grown == NULL) {
-            gwi_fail_node(node, gwi_fail(GW_ENOMEM, "%zu keys with news to come", capacity));
-            return;
-        }
-        list->at = grown;
-        list->capacity = capacity;
-    }
-    if (list->n == 0 || deadline.at_ns < list->first_ns)
-        list->first_ns = deadline.at_ns;
-    list->at[list->n++] = deadline;
-}
-
 /* When that time comes.  A deadline that is in the list and later says nothing from then on. */
 static void make_due_later(gwi_node *node, gwi_item *item, int64_t at_ns)
 {
     if (item->later_ns > 0 && item->later_ns <= at_ns)
         return;
     item->later_ns = at_ns;
-    if (!GWI_MUTANT(30))
-        note_deadline(node, &node->later, (gwi_deadline){at_ns, item->key});
+    int err = GWI_MUTANT(30) ? 0 : gwi_deadlines_add(&node->later, at_ns, item->key);
+    if (err < 0)
+        gwi_fail_node(node, err);
 }
 
 /* `value`: what the vector is, or was when we gave it away; NULL: look. */

@@ -159,21 +159,11 @@ static void refresh_later(gwi_node *node, int64_t key, gwi_item *item, int all)
     refresh(node, item, all);
 }
 
-/* Those whose time has come, into a list of keys; the others stay. */
-static void take_deadlines(gwi_node *node, gwi_deadlines *list, gwi_keys_noted *ret_keys, int all)
+static int note_due(void *ctx, int64_t key)
 {
-    size_t n_left = 0;
+    gwi_node *node = ctx;
 
-    ret_keys->n = 0;
-    list->first_ns = INT64_MAX;
-    for (size_t i = 0; i < list->n; i++) {
-        gwi_deadline d = list->at[i];
-        if ((all || d.at_ns <= node->now_ns) && gwi_note_key(node, ret_keys, d.key))
-            continue;
-        list->first_ns = d.at_ns < list->first_ns ? d.at_ns : list->first_ns;
-        list->at[n_left++] = d;
-    }
-    list->n = n_left;
+    return gwi_note_key(node, &node->marked, key);
 }
 
 /* Some of the marked keys, from where the last part ended.  Returns whether there are more. */
@@ -206,7 +196,8 @@ static void end_round(gwi_node *node, int all)
         go_through_once(node, &node->due, refresh_due, 1, all);
     if (node->later.n > 0 && (all || node->now_ns >= next_later_ns(node))) {
         node->later_rests_ns = node->now_ns + (int64_t)node->later.n * LATER_NS;
-        take_deadlines(node, &node->later, &node->marked, all);
+        node->marked.n = 0;
+        gwi_deadlines_take(&node->later, all ? INT64_MAX : node->now_ns, note_due, node);
         go_through(node, &node->marked, refresh_later, 0, all);
     }
     node->stats.rounds++;
