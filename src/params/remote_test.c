@@ -80,25 +80,27 @@ enum { OPEN, AT_PLACING, WAITING, FAILED, SEEN };
 
 static struct gwi_fabric_ops with_little_memory;
 static int (*usual_need)(gwi_fabric *, const gwi_segment *, size_t, size_t);
-static int n_waiting;
+static int n_failing, n_waiting;
 
-/* From the opening on there is no more.  That is said when so many wait for the agent, which has
- * the latch of the key that came. */
+/* From the opening on there is no more.  That is said when so many agents have come so far, each
+ * with the latch of a key that came, and so many wait for them. */
 static int need_too_much(gwi_fabric *f, const gwi_segment *segment, size_t at, size_t n_bytes)
 {
     if (atomic_load(&everybody->milestones->reached[OPEN]) == 0)
         return usual_need(f, segment, at, n_bytes);
     reach(everybody, AT_PLACING);
+    await(everybody, AT_PLACING, n_failing);
     await(everybody, WAITING, n_waiting);
     return gwi_fail(GW_ENOMEM, "there are no %zu bytes", n_bytes);
 }
 
-static void have_little_memory(gw_world *world, int for_how_many)
+static void have_little_memory(gw_world *world, int of_how_many, int for_how_many)
 {
     with_little_memory = *world->fabric->ops;
     usual_need = with_little_memory.segment_need;
     with_little_memory.segment_need = need_too_much;
     world->fabric->ops = &with_little_memory;
+    n_failing = of_how_many;
     n_waiting = for_how_many;
 }
 
@@ -128,7 +130,7 @@ static void run_out_of_memory(const struct processes *all, int rank)
 
     everybody = all;
     if (rank == 0)
-        have_little_memory(world, 1);
+        have_little_memory(world, 1, 1);
     gw_params *params = open_params(world, 1);
     gw_worker *worker = take_worker(params);
     REQUIRE(gw_world_barrier(world) == 0);
@@ -190,7 +192,7 @@ static void see_the_last_one_fail(const struct processes *all, int rank, int nod
     snprintf(words, sizeof words,
              "rank %d serves keys no longer, for its agent has failed: there are no ", culprit);
     if (rank == culprit)
-        have_little_memory(world, culprit);
+        have_little_memory(world, 1, culprit);
     gw_params *params = open_params(world, 1);
     gw_worker *worker = take_worker(params);
     const int64_t here = key_of(params, 0, channel),
@@ -234,7 +236,60 @@ static void all_nodes_hear_which_agent_failed_and_why(void **state)
     run_processes(4, fail_among_nodes_of_two);
 }
 
+/* Who is told to have failed. */
+static int named(void)
+{
+    int rank = -1, end = 0;
+
+    sscanf(gw_last_error(), "rank %d serves keys no longer, for its agent has failed: %n", &rank,
+           &end);
+    return end > 0 ? rank : -1;
+}
+
+/* The agents of ranks 1 and 2 can both not place a key that comes from rank 0, which waits. */
+static void fail_at_the_same_moment(const struct processes *all, int rank)
+{
+    gw_world *world = join_in_nodes(all, rank, 1);
+    float vector[LENGTH];
+
+    everybody = all;
+    if (rank > 0)
+        have_little_memory(world, 2, 1);
+    gw_params *params = open_params(world, 1);
+    gw_worker *worker = take_worker(params);
+    const int64_t theirs = key_of(params, 1, 0), ours = key_of(params, 0, 0) + 3 * (rank - 1);
+    REQUIRE(gw_world_barrier(world) == 0);
+    int64_t start = gwi_now_ns();
+    if (rank > 0) {
+        reach(all, OPEN);
+        REQUIRE(gw_worker_localize(worker, one(&ours), NULL) == GW_ENOMEM);
+        REQUIRE(named() == rank); /* it knew of itself first */
+    } else {
+        await(all, AT_PLACING, 2);
+        gw_set_wait_hooks(say_that_it_waits, say_that_it_waits);
+        REQUIRE(gw_worker_pull(worker, one(&theirs), vector, LENGTH, NULL) == GW_ENOMEM);
+        gw_set_wait_hooks(NULL, NULL);
+    }
+    int who = named();
+    REQUIRE(who == 1 || who == 2);
+    gather(all, FAILED, all->n);
+    for (int i = 0; i < 100; i++) { /* also when the other one's last note has come */
+        REQUIRE(gw_worker_wait_sync(worker) == GW_ENOMEM && named() == who);
+        usleep(1000);
+    }
+    REQUIRE(gwi_now_ns() - start < SOON_NS);
+    close_all(params, world);
+}
+
+static void of_two_agents_that_fail_at_once_each_node_names_the_one_it_knew_of_first(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        run_processes(3, fail_at_the_same_moment);
+}
+
 GWI_TESTS(
+    cmocka_unit_test(of_two_agents_that_fail_at_once_each_node_names_the_one_it_knew_of_first),
     cmocka_unit_test(all_nodes_hear_which_agent_failed_and_why),
     cmocka_unit_test(an_order_for_which_the_wait_for_room_failed_takes_none),
     cmocka_unit_test(a_key_for_which_there_is_no_memory_stays_free_and_who_wants_it_hears_why))
