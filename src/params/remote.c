@@ -1,11 +1,9 @@
-/* remote.c - orders to agents, and what comes of them. */
+/* remote.c - operations on keys: in place what is here, and errands for the rest. */
 #include "params/remote.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/thread.h"
-#include "comm/mail.h"
-#include "comm/wait.h"
-#include "params/agent.h"
+#include "params/errands.h"
 #include "params/latch.h"
 
 #include <stdlib.h>
@@ -14,28 +12,6 @@
 /* Of a call that asks early, so that the agent's lock is free again soon: some 60 us. */
 #define EARLY_KEYS 1024
 #define EARLY_BYTES ((size_t)1 << 20)
-
-/* Something that is with an agent, in the order of posting: an order in the tray, or an operation
- * that the agent of this process works on in the caller's arrays. */
-struct posted {
-    struct posted *next;
-    gwi_order_kind kind;
-    int64_t seq;
-    gwi_order *order; /* NULL: it is in the caller's arrays */
-    _Atomic uint32_t own_done;
-    _Atomic uint32_t *done; /* of the order, or our own */
-    /* of an access: its keys, and where each vector is or goes; owned */
-    gwi_part *parts;
-    size_t n_parts;
-    size_t n_busy; /* how many of the keys we have marked as busy */
-    int forgotten; /* nothing goes to the caller's arrays any more */
-};
-
-struct gwi_remote {
-    struct posted *first, *last;
-    int64_t next_seq;
-    gwi_hash busy; /* key -> how many operations of ours on it are with an agent */
-};
 
 int gwi_remote_open(gw_worker *worker)
 {
@@ -55,313 +31,25 @@ int gwi_remote_open(gw_worker *worker)
     return 0;
 }
 
-static int is_done(const struct posted *p)
-{
-    return (int)atomic_load_explicit(p->done, memory_order_seq_cst);
-}
-
-static void free_posted(struct posted *p)
-{
-    free(p->parts);
-    free(p);
-}
-
 void gwi_remote_close(gw_worker *worker)
 {
     if (worker->remote == NULL)
         return;
     while (worker->remote->first != NULL) {
-        struct posted *p = worker->remote->first;
-        worker->remote->first = p->next;
-        if (p->order == NULL && !is_done(p))
-            gwi_agent_forget(worker->params->agent, p->done, 1);
-        free_posted(p);
+        gwi_errand *e = worker->remote->first;
+        worker->remote->first = e->next;
+        if (e->order == NULL && !gwi_errand_is_done(e))
+            gwi_agent_forget(worker->params->agent, e->done, 1);
+        gwi_errand_free(e);
     }
     gwi_hash_fini(&worker->remote->busy);
     free(worker->remote);
     worker->remote = NULL;
 }
 
-static size_t row_bytes(const gw_worker *worker, int64_t key)
-{
-    return gwi_geometry_class(&worker->params->geometry, key)->row_bytes;
-}
-
 static int channel_of(const gw_params *params, int64_t key)
 {
     return gwi_spread_channel(&params->local.spread, key);
-}
-
-static int agent_rank(const gw_params *params, int channel)
-{
-    return params->ranks[channel];
-}
-
-/* keys that are with an agent */
-
-static int is_busy(const struct gwi_remote *remote, int64_t key)
-{
-    return remote->busy.count > 0 && gwi_hash_get(&remote->busy, (uint64_t)key, NULL);
-}
-
-/* Operations of a worker on a key keep their order: so it is remembered what is under way. */
-static int make_busy(struct gwi_remote *remote, struct posted *p)
-{
-    for (; p->n_busy < p->n_parts; p->n_busy++) {
-        uint64_t key = (uint64_t)p->parts[p->n_busy].key;
-        uint64_t *count = gwi_hash_find(&remote->busy, key);
-        if (count != NULL)
-            ++*count;
-        else if (gwi_hash_put(&remote->busy, key, 1) < 0)
-            return GW_ENOMEM;
-    }
-    return 0;
-}
-
-static void make_free(struct gwi_remote *remote, const struct posted *p)
-{
-    for (size_t i = 0; i < p->n_busy; i++) {
-        uint64_t key = (uint64_t)p->parts[i].key;
-        uint64_t *count = gwi_hash_find(&remote->busy, key);
-        if (count != NULL && --*count == 0)
-            gwi_hash_remove(&remote->busy, key, NULL);
-    }
-}
-
-/* taking orders back */
-
-static void take_back(gw_worker *worker, struct posted *p)
-{
-    if (p->order != NULL && p->kind == GWI_ORDER_PULL && !p->forgotten) {
-        const unsigned char *from = gwi_order_values(p->order);
-        for (size_t i = 0; i < p->n_parts; i++) {
-            size_t n = row_bytes(worker, p->parts[i].key);
-            memcpy(p->parts[i].values, from, n);
-            from += n;
-        }
-    }
-    make_free(worker->remote, p);
-    if (p->order != NULL)
-        gwi_tray_give_back_oldest(&worker->tray);
-}
-
-/* Those at the front that are done; the tray is a ring. */
-static void collect(gw_worker *worker)
-{
-    struct gwi_remote *remote = worker->remote;
-
-    while (remote->first != NULL && is_done(remote->first)) {
-        struct posted *p = remote->first;
-        take_back(worker, p);
-        remote->first = p->next;
-        if (remote->first == NULL)
-            remote->last = NULL;
-        free_posted(p);
-    }
-}
-
-/* Whoever serves keys, on any node, must be there. */
-static int check_agents(gw_worker *worker, const char *call)
-{
-    const gw_params *params = worker->params;
-    int ranks[GWI_MAX_SIZE], n = 0, err = gwi_agent_check(params);
-
-    for (int r = 0; r < params->world->fabric->place.size; r++)
-        if (gwi_fabric_place(params->world->fabric, r).local_rank < params->n_channels)
-            ranks[n++] = r;
-    return err < 0 ? err : gwi_check_fates(params->world, ranks, n, call);
-}
-
-static int agents_missing(void *ctx, int *ret_ranks, int n_max)
-{
-    const gw_params *params = ((const gw_worker *)ctx)->params;
-
-    for (int c = 0; c < params->n_channels && c < n_max; c++)
-        ret_ranks[c] = agent_rank(params, c);
-    return params->n_channels;
-}
-
-struct question {
-    gw_worker *worker;
-    int (*is_over)(gw_worker *, void *);
-    void *ctx;
-};
-
-static int asks_is_over(void *ctx)
-{
-    const struct question *q = ctx;
-
-    return q->is_over(q->worker, q->ctx);
-}
-
-/* Until `is_over` says so, which it does once. */
-static int wait_until(gw_worker *worker, int (*is_over)(gw_worker *, void *), void *ctx,
-                      const char *call)
-{
-    gw_params *params = worker->params;
-    gwi_wait wait = {.world = params->world,
-                     .call = call,
-                     .lane = GWI_LANE_MAIL,
-                     .bell = &params->hall->bell,
-                     .missing = agents_missing,
-                     .ctx = worker,
-                     .track = worker->track};
-    int err = 0, over = 0;
-
-    if (is_over(worker, ctx))
-        return 0;
-    err = gwi_world_begin(params->world, GWI_OP_PARAMS, -1);
-    if (err < 0)
-        return err;
-    wait.began_ns = gwi_trace_began();
-    gwi_before_wait();
-    if (params->agent != NULL)
-        over = gwi_agent_attend(params->agent, asks_is_over,
-                                &(struct question){worker, is_over, ctx});
-    /* Not once more when the wait has failed: who is told so must not have got anything. */
-    while (err >= 0 && !over && !(over = is_over(worker, ctx))) {
-        err = gwi_wait_pause(&wait);
-        if (err > 0 && (err = gwi_mail_progress(params->world)) >= 0)
-            err = check_agents(worker, call);
-    }
-    gwi_after_wait();
-    gwi_wait_end(&wait);
-    return gwi_world_end(params->world, err < 0 ? err : 0);
-}
-
-/* posting */
-
-struct room {
-    size_t n_bytes;
-    gwi_order *order;
-};
-
-static int finds_room(gw_worker *worker, void *ctx)
-{
-    struct room *room = ctx;
-
-    collect(worker);
-    room->order = gwi_tray_take(&worker->tray, room->n_bytes);
-    return room->order != NULL;
-}
-
-/* What somebody waits for, in messages. */
-static const char *end_of(unsigned kind)
-{
-    static const char *const texts[] = {
-        [GWI_ORDER_PULL] = "the end of a pull",
-        [GWI_ORDER_PUSH] = "the end of a push",
-        [GWI_ORDER_SET] = "the end of a set",
-        [GWI_ORDER_LOCALIZE] = "the end of localize",
-        [GWI_ORDER_INTENT] = "the end of intent",
-        [GWI_ORDER_SYNC] = "the end of wait_sync",
-        [GWI_ORDER_FINISH] = "the closing of a worker",
-    };
-
-    return texts[kind];
-}
-
-static struct posted *new_posted(gwi_order_kind kind, int64_t seq)
-{
-    struct posted *p = calloc(1, sizeof *p);
-
-    if (p == NULL) {
-        gwi_fail(GW_ENOMEM, "an operation");
-        return NULL;
-    }
-    p->kind = kind;
-    p->seq = seq;
-    p->done = &p->own_done;
-    return p;
-}
-
-static int make_order(gw_worker *worker, gwi_order_kind kind, size_t n_keys, size_t values_bytes,
-                      int64_t seq, struct posted **ret_posted)
-{
-    struct room room = {.n_bytes = sizeof(gwi_order) + n_keys * sizeof(int64_t) + values_bytes};
-    struct posted *p = new_posted(kind, seq);
-
-    if (p == NULL)
-        return GW_ENOMEM;
-    int err = wait_until(worker, finds_room, &room, end_of(kind));
-    if (err < 0) {
-        free_posted(p);
-        return err;
-    }
-    room.order->kind = kind;
-    room.order->n_keys = (uint32_t)n_keys;
-    p->order = room.order;
-    p->done = &room.order->done;
-    *ret_posted = p;
-    return 0;
-}
-
-struct parcel {
-    gwi_order *order;
-    int channel;
-};
-
-static int is_dropped(gw_worker *worker, void *ctx)
-{
-    const struct parcel *parcel = ctx;
-    const gw_params *params = worker->params;
-    size_t at = (size_t)((unsigned char *)parcel->order - (unsigned char *)params->segment.base);
-
-    return gwi_slot_drop(&params->slots[parcel->channel], (uint32_t)(worker->seat - params->seats),
-                         at);
-}
-
-static void append(struct gwi_remote *remote, struct posted *p)
-{
-    if (remote->last != NULL)
-        remote->last->next = p;
-    else
-        remote->first = p;
-    remote->last = p;
-}
-
-/* The agent will never see it, and nobody shall wait for that. */
-static int withdraw(struct posted *p, int err)
-{
-    p->forgotten = 1;
-    atomic_store_explicit(p->done, 1, memory_order_relaxed);
-    return err;
-}
-
-/* Give an order to the agent of our own process.  An intent for later it only takes note of.
- * Returns 1, or 0: it is busy, and the order is to be dropped as others' are. */
-static int hand(gw_worker *worker, gwi_order *order)
-{
-    const gw_params *params = worker->params;
-    int seat = (int)(worker->seat - params->seats);
-
-    if (order->kind == GWI_ORDER_INTENT &&
-        order->start > atomic_load_explicit(&worker->seat->clock, memory_order_relaxed))
-        return gwi_agent_note(params->agent, seat, order);
-    int err = gwi_agent_order(params->agent, seat, order);
-    return err < 0 ? err : 1;
-}
-
-/* Give an order to the agent of a channel.  From here on it is among ours. */
-static int post(gw_worker *worker, struct posted *p, int channel)
-{
-    const gw_params *params = worker->params;
-    struct parcel parcel = {p->order, channel};
-    gwi_fabric *f = params->world->fabric;
-
-    append(worker->remote, p);
-    int err = make_busy(worker->remote, p);
-    if (err == 0 && agent_rank(params, channel) == f->place.rank && p->parts == NULL) {
-        int taken = hand(worker, p->order);
-        if (taken != 0)
-            return taken < 0 ? taken : 0;
-    }
-    if (err == 0)
-        err = wait_until(worker, is_dropped, &parcel, end_of(p->kind));
-    if (err < 0)
-        return withdraw(p, err);
-    f->ops->nudge(f, agent_rank(params, channel), params->lane);
-    return 0;
 }
 
 /* waiting */
@@ -370,7 +58,7 @@ static int nothing_up_to(gw_worker *worker, void *ctx)
 {
     int64_t seq = *(const int64_t *)ctx;
 
-    collect(worker);
+    gwi_errands_collect(worker);
     return worker->remote->first == NULL || worker->remote->first->seq > seq;
 }
 
@@ -382,23 +70,24 @@ int gwi_remote_is_done(gw_worker *worker, int64_t seq)
 int gwi_remote_wait(gw_worker *worker, int64_t seq)
 {
     int64_t last = seq < 0 ? INT64_MAX : seq;
-    const struct posted *p = worker->remote->first;
+    const gwi_errand *e = worker->remote->first;
 
-    for (; p != NULL && p->next != NULL && p->next->seq <= last; p = p->next)
+    for (; e != NULL && e->next != NULL && e->next->seq <= last; e = e->next)
         ;
-    return wait_until(worker, nothing_up_to, &last, p == NULL ? "" : end_of(p->kind));
+    return gwi_errands_wait(worker, nothing_up_to, &last,
+                            e == NULL ? "" : gwi_errand_end_of(e->kind));
 }
 
 /* A wait failed, and the caller has its arrays back: nothing goes there any more.  What follows
  * on these keys still has to wait. */
 void gwi_remote_forget(gw_worker *worker, int64_t seq)
 {
-    for (struct posted *p = worker->remote->first; p != NULL; p = p->next)
-        if (p->seq == seq && p->parts != NULL && !p->forgotten) {
-            p->forgotten = 1;
-            make_busy(worker->remote, p);
-            if (p->order == NULL && !is_done(p))
-                gwi_agent_forget(worker->params->agent, p->done, 0);
+    for (gwi_errand *e = worker->remote->first; e != NULL; e = e->next)
+        if (e->seq == seq && e->parts != NULL && !e->forgotten) {
+            e->forgotten = 1;
+            gwi_errand_make_busy(worker->remote, e);
+            if (e->order == NULL && !gwi_errand_is_done(e))
+                gwi_agent_forget(worker->params->agent, e->done, 0);
         }
 }
 
@@ -419,10 +108,10 @@ struct access {
     int64_t seq;
     gwi_part *away; /* owned */
     size_t n_away;
-    size_t n_asked;        /* of these, while we look for more */
-    struct posted *posted; /* what is asked for so; NULL: nothing */
-    int behind;            /* some of the keys are under way already */
-    int slow;              /* each key is looked at by itself */
+    size_t n_asked;     /* of these, while we look for more */
+    gwi_errand *errand; /* what is asked for so; NULL: nothing */
+    int behind;         /* some of the keys are under way already */
+    int slow;           /* each key is looked at by itself */
     /* for keys that occur twice */
     uint64_t before; /* how much had arrived here when it began */
     gwi_hash noted;  /* of those that are away the first n_noted */
@@ -452,22 +141,22 @@ static int do_here(gw_worker *worker, gwi_order_kind kind, int64_t key, unsigned
 static int begin_at_once(const struct access *a, gwi_part *parts, size_t n)
 {
     gw_worker *worker = a->worker;
-    struct posted *p = new_posted(a->kind, a->seq);
+    gwi_errand *e = gwi_errand_new(a->kind, a->seq);
 
-    if (p == NULL) {
+    if (e == NULL) {
         free(parts);
         return GW_ENOMEM;
     }
-    p->parts = parts;
-    p->n_parts = n;
-    append(worker->remote, p);
-    int err = a->asynchronous ? make_busy(worker->remote, p) : 0;
+    e->parts = parts;
+    e->n_parts = n;
+    gwi_errand_append(worker->remote, e);
+    int err = a->asynchronous ? gwi_errand_make_busy(worker->remote, e) : 0;
     if (err < 0)
-        return withdraw(p, err);
+        return gwi_errand_withdraw(e, err);
     int64_t began_ns = a->asynchronous ? 0 : gwi_trace_began();
     err = gwi_agent_access(worker->params->agent, gwi_access_of(a->kind), parts, n, a->lent,
-                           p->done, !a->asynchronous);
-    gwi_track_waited(worker->track, end_of(a->kind), began_ns);
+                           e->done, !a->asynchronous);
+    gwi_track_waited(worker->track, gwi_errand_end_of(a->kind), began_ns);
     return err;
 }
 
@@ -478,10 +167,10 @@ static int post_some(const struct access *a, const gwi_part *parts, size_t n, in
     gw_worker *worker = a->worker;
     size_t n_some = 0, values_bytes = 0,
            most = worker->tray.n_bytes / 2 - sizeof(gwi_order) - GWI_LINE;
-    struct posted *p = NULL;
+    gwi_errand *e = NULL;
 
     while (n_some < n) {
-        size_t row = row_bytes(worker, parts[n_some].key);
+        size_t row = gwi_worker_row_bytes(worker, parts[n_some].key);
         if (n_some > 0 && (n_some + 1) * sizeof(int64_t) + values_bytes + row > most)
             break;
         values_bytes += row;
@@ -490,25 +179,25 @@ static int post_some(const struct access *a, const gwi_part *parts, size_t n, in
     gwi_part *some = malloc(n_some * sizeof *some);
     if (some == NULL)
         return gwi_fail(GW_ENOMEM, "an operation on %zu keys", n_some);
-    int err = make_order(worker, a->kind, n_some, values_bytes, a->seq, &p);
+    int err = gwi_errand_with_order(worker, a->kind, n_some, values_bytes, a->seq, &e);
     if (err < 0) {
         free(some);
         return err;
     }
-    p->parts = some;
-    p->n_parts = n_some;
+    e->parts = some;
+    e->n_parts = n_some;
     for (size_t i = 0; i < n_some; i++)
-        p->order->keys[i] = parts[i].key;
-    unsigned char *at = gwi_order_values(p->order);
+        e->order->keys[i] = parts[i].key;
+    unsigned char *at = gwi_order_values(e->order);
     for (size_t i = 0; i < n_some; i++) {
-        size_t row = row_bytes(worker, parts[i].key);
+        size_t row = gwi_worker_row_bytes(worker, parts[i].key);
         if (a->kind != GWI_ORDER_PULL)
             memcpy(at, parts[i].values, row);
         some[i] = parts[i];
         at += row;
     }
     *ret_n = n_some;
-    return post(worker, p, channel);
+    return gwi_errand_post(worker, e, channel);
 }
 
 /* Whether a key occurs twice; 1 if that cannot be known. */
@@ -532,7 +221,7 @@ static int post_channel(const struct access *a, gwi_part *parts, size_t n, int c
     size_t some = 0;
     int err = 0, one_by_one = 0;
 
-    if (n > 0 && agent_rank(params, channel) == params->world->fabric->place.rank)
+    if (n > 0 && gwi_agent_rank(params, channel) == params->world->fabric->place.rank)
         return begin_at_once(a, parts, n);
     for (size_t i = 0; i < n && err == 0; i += some) {
         if (one_by_one)
@@ -601,20 +290,20 @@ static void wait_at_latches(gw_worker *worker, gwi_stuck *stuck, void *ctx)
 static int begin_early(struct access *a)
 {
     gw_worker *worker = a->worker;
-    struct posted *p = new_posted(a->kind, worker->remote->next_seq);
+    gwi_errand *e = gwi_errand_new(a->kind, worker->remote->next_seq);
     gwi_hash *busy = &worker->remote->busy;
-    int err = p == NULL         ? GW_ENOMEM
+    int err = e == NULL         ? GW_ENOMEM
               : a->asynchronous ? gwi_hash_reserve(busy, busy->count + a->n_keys)
                                 : 0;
 
     if (err == 0)
         err = gwi_agent_begin(worker->params->agent, gwi_access_of(a->kind), a->n_keys, a->lent,
-                              p->done);
+                              e->done);
     if (err < 0) {
-        free(p);
+        free(e);
         return err;
     }
-    a->posted = p;
+    a->errand = e;
     a->seq = worker->remote->next_seq++;
     a->before = worker->walker.arrivals_before = arrivals(worker);
     wait_at_latches(worker, gwi_agent_stuck, worker->params->agent);
@@ -632,20 +321,20 @@ static void ask_early(struct access *a, size_t end)
 static int end_early(struct access *a, int err)
 {
     gw_worker *worker = a->worker;
-    struct posted *p = a->posted;
+    gwi_errand *e = a->errand;
     int stays = !a->asynchronous && err == 0;
 
     ask_early(a, a->n_away);
-    p->parts = a->away;
-    p->n_parts = a->n_away;
+    e->parts = a->away;
+    e->n_parts = a->n_away;
     a->away = NULL;
-    append(worker->remote, p);
+    gwi_errand_append(worker->remote, e);
     wait_at_latches(worker, gwi_latch_wait, worker->params);
     if (a->asynchronous && err == 0)
-        err = make_busy(worker->remote, p);
+        err = gwi_errand_make_busy(worker->remote, e);
     int64_t began_ns = stays ? gwi_trace_began() : 0;
-    int ended = gwi_agent_end(worker->params->agent, p->done, stays);
-    gwi_track_waited(worker->track, end_of(a->kind), began_ns);
+    int ended = gwi_agent_end(worker->params->agent, e->done, stays);
+    gwi_track_waited(worker->track, gwi_errand_end_of(a->kind), began_ns);
     if (err < 0)
         gwi_remote_forget(worker, a->seq);
     return err < 0 ? err : ended;
@@ -695,7 +384,8 @@ static int read_again(struct access *a, gw_keys keys, unsigned char *values)
 
     if (away == NULL)
         return gwi_fail(GW_ENOMEM, "an operation on %zu keys", a->n_keys);
-    for (size_t i = 0; i < keys.n && a->err == 0; values += row_bytes(a->worker, keys.key[i++]))
+    for (size_t i = 0; i < keys.n && a->err == 0;
+         values += gwi_worker_row_bytes(a->worker, keys.key[i++]))
         if (is_noted(a, keys.key[i]))
             away[n++] = (gwi_part){keys.key[i], values};
     free(a->away);
@@ -717,7 +407,7 @@ static int try_here(struct access *a, int64_t key, void *values)
 static int take_note(void *ctx, int64_t key, void *values)
 {
     struct access *a = ctx;
-    int busy = is_busy(a->worker->remote, key);
+    int busy = gwi_remote_is_busy(a->worker->remote, key);
     int done = busy ? 0 : try_here(a, key, values);
 
     if (done != 0)
@@ -725,7 +415,7 @@ static int take_note(void *ctx, int64_t key, void *values)
     a->behind |= busy;
     if (a->err < 0)
         return a->err;
-    if (a->posted == NULL && can_ask_early(a)) {
+    if (a->errand == NULL && can_ask_early(a)) {
         a->err = begin_early(a);
         /* It may have come just before; no other will. */
         done = a->err < 0 ? a->err : try_here(a, key, values);
@@ -733,7 +423,7 @@ static int take_note(void *ctx, int64_t key, void *values)
             return done < 0 ? done : 0;
     }
     int err = make_away(a, key, values);
-    if (a->posted != NULL && err == 0) {
+    if (a->errand != NULL && err == 0) {
         gwi_agent_fetch(a->worker->params->agent, key);
         ask_early(a, a->n_away > GWI_ORDER_AHEAD ? a->n_away - GWI_ORDER_AHEAD : 0);
     }
@@ -745,7 +435,8 @@ static int walk_slowly(struct access *a, gw_keys keys, unsigned char *values)
 {
     int err = 0;
 
-    for (size_t i = 0; i < keys.n && err == 0; values += row_bytes(a->worker, keys.key[i++]))
+    for (size_t i = 0; i < keys.n && err == 0;
+         values += gwi_worker_row_bytes(a->worker, keys.key[i++]))
         err = take_note(a, keys.key[i], values);
     return err;
 }
@@ -776,7 +467,7 @@ static void rouse(gw_worker *worker, int channel)
     gwi_fabric *f = worker->params->world->fabric;
 
     if (gwi_slot_rouse(&worker->params->slots[channel]))
-        f->ops->nudge(f, agent_rank(worker->params, channel), worker->params->lane);
+        f->ops->nudge(f, gwi_agent_rank(worker->params, channel), worker->params->lane);
 }
 
 static void rouse_for_changes(gw_worker *worker)
@@ -829,9 +520,9 @@ int gwi_remote_access(gw_worker *worker, gwi_order_kind kind, gw_keys keys, void
                        .before = arrivals(worker)};
 
     note_cpu(worker->seat);
-    collect(worker);
+    gwi_errands_collect(worker);
     int err = walk(&a, keys, values);
-    err = a.posted != NULL ? end_early(&a, err) : err < 0 ? err : post_late(&a, keys, values);
+    err = a.errand != NULL ? end_early(&a, err) : err < 0 ? err : post_late(&a, keys, values);
     if (kind != GWI_ORDER_PULL)
         rouse_for_changes(worker);
     free(a.away);
@@ -850,18 +541,18 @@ static int post_keys(gw_worker *worker, gwi_order_kind kind, gw_keys keys, int64
 
     for (int c = 0; c < worker->params->n_channels; c++)
         for (size_t i = 0; err == 0 && (i < keys.n || (i == 0 && keys.n == 0));) {
-            struct posted *p = NULL;
+            gwi_errand *e = NULL;
             size_t n = 0, left = keys.n - i < most ? keys.n - i : most;
-            err = make_order(worker, kind, left, 0, seq, &p);
+            err = gwi_errand_with_order(worker, kind, left, 0, seq, &e);
             if (err < 0)
                 break;
             for (size_t j = 0; j < left; j++)
                 if (channel_of(worker->params, keys.key[i + j]) == c)
-                    p->order->keys[n++] = keys.key[i + j];
-            p->order->n_keys = (uint32_t)n;
-            p->order->start = start;
-            p->order->end = end;
-            err = post(worker, p, c);
+                    e->order->keys[n++] = keys.key[i + j];
+            e->order->n_keys = (uint32_t)n;
+            e->order->start = start;
+            e->order->end = end;
+            err = gwi_errand_post(worker, e, c);
             i += left;
             if (keys.n == 0)
                 break;
@@ -901,5 +592,5 @@ void gwi_remote_nudge(gw_worker *worker)
 {
     gwi_fabric *f = worker->params->world->fabric;
 
-    f->ops->nudge(f, agent_rank(worker->params, 0), worker->params->lane);
+    f->ops->nudge(f, gwi_agent_rank(worker->params, 0), worker->params->lane);
 }
