@@ -27,6 +27,12 @@ void gwi_agent_free(gwi_agent *agent);
 /* 0, or the error that ended an agent of this node: its own, or one elsewhere of which it heard. */
 int gwi_agent_check(const gw_params *params);
 
+/* The process whose agent serves this channel of the node. */
+static inline int gwi_agent_rank(const gw_params *params, int channel)
+{
+    return params->ranks[channel];
+}
+
 /* What it counts. */
 typedef struct gwi_agent_figures {
     gwi_node_stats node;

@@ -1,8 +1,8 @@
 /* agent_turn.h - what an agent has, and a turn of its work: orders in, a step of the state machine,
  * news out.
  *
- * Turns are taken by the agent's thread (agent.c) and by workers of its process that wait for
- * something (agent_attend.c), whoever has the lock.                                     */
+ * Turns are taken by the agent's thread (agent.c) and by workers of its process that hand it
+ * something or wait (agent_attend.c), whoever has the lock.                              */
 #ifndef GWI_PARAMS_AGENT_TURN_H
 #define GWI_PARAMS_AGENT_TURN_H
 
@@ -60,15 +60,16 @@ struct gwi_agent {
  * which the agent has failed. */
 int gwi_agent_take_turn(gwi_agent *agent);
 
-/* With the lock, an order that is not in a tray: what was dropped there before comes first.  An
- * error is one by which the agent has failed. */
+/* With the lock, an order that was not dropped into the agent's slot: what lies there comes first.
+ * An error is one by which the agent has failed. */
 int gwi_agent_take_order(gwi_agent *agent, int seat, gwi_order *order);
 
-/* With the lock: it ends by this error.  Everybody on the node is let know; those elsewhere hear it
- * from its thread, which looks within 100 ms. */
+/* With the lock, and once: it ends by this error, of which the last sentence of this thread says
+ * why.  Everybody on the node is let know; those elsewhere hear it from its thread, which looks
+ * within 100 ms. */
 void gwi_agent_fail(gwi_agent *agent, int err);
 
-/* With the lock, after something was done: from when on it may doze. */
+/* With the lock, after a turn: from when on it may doze. */
 void gwi_agent_note_doze(gwi_agent *agent);
 
 /* A gwi_local's `need` with the agent. */

@@ -120,7 +120,7 @@ int gwi_checkpoint_sync(gw_worker *clerk, gw_comm *comm)
 {
     int err = gwi_checkpoint_agree(comm, gw_worker_wait_sync(clerk));
 
-    return err < 0 || clerk->remote == NULL
+    return err < 0 || clerk->errands == NULL
                ? err
                : gwi_checkpoint_agree(comm, gw_worker_wait_sync(clerk));
 }

@@ -16,7 +16,7 @@ int gwi_deadlines_add(gwi_deadlines *list, int64_t at_ns, int64_t key)
         size_t capacity = list->capacity == 0 ? 64 : 2 * list->capacity;
         gwi_deadline *grown = realloc(list->at, capacity * sizeof *grown);
         if (grown == NULL)
-            return gwi_fail(GW_ENOMEM, "%zu keys with news to come", capacity);
+            return gwi_fail(GW_ENOMEM, "%zu deadlines", capacity);
         list->at = grown;
         list->capacity = capacity;
     }

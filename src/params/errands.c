@@ -9,30 +9,32 @@
 
 void gwi_errand_free(gwi_errand *e)
 {
+    if (e == NULL)
+        return;
     free(e->parts);
     free(e);
 }
 
-int gwi_errand_make_busy(struct gwi_remote *remote, gwi_errand *e)
+int gwi_errand_make_busy(struct gwi_errands *errands, gwi_errand *e)
 {
     for (; e->n_busy < e->n_parts; e->n_busy++) {
         uint64_t key = (uint64_t)e->parts[e->n_busy].key;
-        uint64_t *count = gwi_hash_find(&remote->busy, key);
+        uint64_t *count = gwi_hash_find(&errands->busy, key);
         if (count != NULL)
             ++*count;
-        else if (gwi_hash_put(&remote->busy, key, 1) < 0)
+        else if (gwi_hash_put(&errands->busy, key, 1) < 0)
             return GW_ENOMEM;
     }
     return 0;
 }
 
-static void make_free(struct gwi_remote *remote, const gwi_errand *e)
+static void make_free(struct gwi_errands *errands, const gwi_errand *e)
 {
     for (size_t i = 0; i < e->n_busy; i++) {
         uint64_t key = (uint64_t)e->parts[i].key;
-        uint64_t *count = gwi_hash_find(&remote->busy, key);
+        uint64_t *count = gwi_hash_find(&errands->busy, key);
         if (count != NULL && --*count == 0)
-            gwi_hash_remove(&remote->busy, key, NULL);
+            gwi_hash_remove(&errands->busy, key, NULL);
     }
 }
 
@@ -48,21 +50,21 @@ static void take_back(gw_worker *worker, gwi_errand *e)
             from += n;
         }
     }
-    make_free(worker->remote, e);
+    make_free(worker->errands, e);
     if (e->order != NULL)
         gwi_tray_give_back_oldest(&worker->tray);
 }
 
 void gwi_errands_collect(gw_worker *worker)
 {
-    struct gwi_remote *remote = worker->remote;
+    struct gwi_errands *errands = worker->errands;
 
-    while (remote->first != NULL && gwi_errand_is_done(remote->first)) {
-        gwi_errand *e = remote->first;
+    while (errands->first != NULL && gwi_errand_is_done(errands->first)) {
+        gwi_errand *e = errands->first;
         take_back(worker, e);
-        remote->first = e->next;
-        if (remote->first == NULL)
-            remote->last = NULL;
+        errands->first = e->next;
+        if (errands->first == NULL)
+            errands->last = NULL;
         gwi_errand_free(e);
     }
 }
@@ -216,13 +218,13 @@ static int is_dropped(gw_worker *worker, void *ctx)
                          at);
 }
 
-void gwi_errand_append(struct gwi_remote *remote, gwi_errand *e)
+void gwi_errand_append(struct gwi_errands *errands, gwi_errand *e)
 {
-    if (remote->last != NULL)
-        remote->last->next = e;
+    if (errands->last != NULL)
+        errands->last->next = e;
     else
-        remote->first = e;
-    remote->last = e;
+        errands->first = e;
+    errands->last = e;
 }
 
 int gwi_errand_withdraw(gwi_errand *e, int err)
@@ -252,8 +254,8 @@ int gwi_errand_post(gw_worker *worker, gwi_errand *e, int channel)
     struct parcel parcel = {e->order, channel};
     gwi_fabric *f = params->world->fabric;
 
-    gwi_errand_append(worker->remote, e);
-    int err = gwi_errand_make_busy(worker->remote, e);
+    gwi_errand_append(worker->errands, e);
+    int err = gwi_errand_make_busy(worker->errands, e);
     if (err == 0 && gwi_agent_rank(params, channel) == f->place.rank && e->parts == NULL) {
         int taken = hand(worker, e->order);
         if (taken != 0)

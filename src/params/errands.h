@@ -1,9 +1,11 @@
 /* errands.h - what a worker has with agents: orders in its tray, and operations that the agent of
  * its process works on in the caller's arrays.
  *
- * They are in the order of posting, and taken back in that order.
+ * They are in the order of posting, and taken back in that order: the tray is a ring.
  *
- * Threads  The worker's, one at a time; agents set `done` and nothing else.             */
+ * Owning   An errand whose own `done` an agent may still set must not be freed before that agent
+ * was told to forget it (gwi_agent_forget). Threads  The worker's, one at a time.  Of an errand
+ * agents set `done`; and they write vectors to where it says, the caller's arrays or its order. */
 #ifndef GWI_PARAMS_ERRANDS_H
 #define GWI_PARAMS_ERRANDS_H
 
@@ -25,7 +27,7 @@ typedef struct gwi_errand {
     int forgotten; /* nothing goes to the caller's arrays any more */
 } gwi_errand;
 
-struct gwi_remote {
+struct gwi_errands {
     gwi_errand *first, *last;
     int64_t next_seq;
     gwi_hash busy; /* key -> how many operations of ours on it are with an agent */
@@ -33,14 +35,14 @@ struct gwi_remote {
 
 /* With its own `done`; NULL: no memory. */
 gwi_errand *gwi_errand_new(gwi_order_kind kind, int64_t seq);
-void gwi_errand_free(gwi_errand *e);
+void gwi_errand_free(gwi_errand *e); /* NULL is fine */
 
 /* With an order in the tray, which may have to be waited for. */
 int gwi_errand_with_order(gw_worker *worker, gwi_order_kind kind, size_t n_keys,
                           size_t values_bytes, int64_t seq, gwi_errand **ret_errand);
 
 /* From here on it is among the worker's. */
-void gwi_errand_append(struct gwi_remote *remote, gwi_errand *e);
+void gwi_errand_append(struct gwi_errands *errands, gwi_errand *e);
 
 /* The same, and its order goes to the agent of this channel. */
 int gwi_errand_post(gw_worker *worker, gwi_errand *e, int channel);
@@ -48,13 +50,14 @@ int gwi_errand_post(gw_worker *worker, gwi_errand *e, int channel);
 /* No agent will ever see it, and nobody shall wait for that; returns `err`. */
 int gwi_errand_withdraw(gwi_errand *e, int err);
 
-/* Operations of a worker on a key keep their order: so it is remembered what is under way. */
-int gwi_errand_make_busy(struct gwi_remote *remote, gwi_errand *e);
+/* Operations of a worker on a key keep their order: so it is remembered what is under way, until it
+ * is taken back.  GW_ENOMEM: of some keys only; what is left is done when it is called again. */
+int gwi_errand_make_busy(struct gwi_errands *errands, gwi_errand *e);
 
 /* What somebody waits for, in messages. */
 const char *gwi_errand_end_of(unsigned kind);
 
-/* Take back those at the front that are done. */
+/* Take back those at the front that are done, with what they made busy. */
 void gwi_errands_collect(gw_worker *worker);
 
 /* Until `is_over` says so, which it does once. */
@@ -66,19 +69,9 @@ static inline int gwi_errand_is_done(const gwi_errand *e)
     return (int)atomic_load_explicit(e->done, memory_order_seq_cst);
 }
 
-static inline int gwi_remote_is_busy(const struct gwi_remote *remote, int64_t key)
+static inline int gwi_errands_is_busy(const struct gwi_errands *errands, int64_t key)
 {
-    return remote->busy.count > 0 && gwi_hash_get(&remote->busy, (uint64_t)key, NULL);
-}
-
-static inline size_t gwi_worker_row_bytes(const gw_worker *worker, int64_t key)
-{
-    return gwi_geometry_class(&worker->params->geometry, key)->row_bytes;
-}
-
-static inline int gwi_agent_rank(const gw_params *params, int channel)
-{
-    return params->ranks[channel];
+    return errands->busy.count > 0 && gwi_hash_get(&errands->busy, (uint64_t)key, NULL);
 }
 
 #endif

@@ -6,14 +6,15 @@
 #include "fabric/sim/sim.h"
 #include "params/engine.h"
 
-#define PAIR_QUIET 100 /* steps of both; no message is under way for so long */
+#define PAIR_QUIET 100    /* steps of both; no message is under way for so long */
+#define PAIR_MOST 1000000 /* steps until nothing is on its way, far more than any test needs */
 
 static gwi_geometry geometry;
 static gwi_node *nodes[2];
 static gwi_sim *sim;
 static int64_t later_ns; /* than the simulation has it */
 
-static void open_pair(int64_t n_keys, int64_t length, size_t room_bytes)
+static inline void open_pair(int64_t n_keys, int64_t length, size_t room_bytes)
 {
     gwi_sim_options options = {.seed = 3, .size = 2, .node_size = 1, .room_bytes = room_bytes};
 
@@ -26,7 +27,7 @@ static void open_pair(int64_t n_keys, int64_t length, size_t room_bytes)
     assert_int_equal(gwi_sim_new(&options, &sim), 0);
 }
 
-static int close_pair(void **state)
+static inline int close_pair(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++)
@@ -39,7 +40,7 @@ static int close_pair(void **state)
 }
 
 /* Returns whether it did anything. */
-static int step(int node)
+static inline int step(int node)
 {
     int64_t now_ns = gwi_sim_now_ns(sim) + later_ns;
     int busy = gwi_node_step(nodes[node], gwi_sim_fabric(sim, node), now_ns);
@@ -48,17 +49,18 @@ static int step(int node)
     return busy > 0;
 }
 
-static int pair_is_idle(void)
+static inline int pair_is_idle(void)
 {
     return gwi_node_is_idle(nodes[0]) && gwi_node_is_idle(nodes[1]);
 }
 
 /* Until nothing is on its way any more. */
-static void settle_down(void)
+static inline void settle_down(void)
 {
-    int rank;
+    int rank, n_steps = 0;
 
     for (int n_quiet = 0; n_quiet < PAIR_QUIET;) {
+        assert_true(n_steps++ < PAIR_MOST);
         assert_true(gwi_sim_step(sim, &rank));
         if (rank >= 0)
             n_quiet = step(rank) || !pair_is_idle() ? 0 : n_quiet + 1;

@@ -117,14 +117,19 @@ struct gw_worker {
     gwi_walker walker;
     /* by its thread */
     int in_barrier; /* it has arrived, and the wait failed */
-    /* several nodes only, by its thread; see remote.h */
+    /* several nodes only, by its thread; see remote.h and errands.h */
     gwi_local local; /* with its own hand */
     gwi_tray tray;
-    struct gwi_remote *remote;
+    struct gwi_errands *errands;
     /* by its thread; NULL: it has prepared no sample yet; see sample.h */
     gwi_sampler *sampler;
     gwi_track *track; /* for a trace; NULL: there is none */
 };
+
+static inline size_t gwi_worker_row_bytes(const gw_worker *worker, int64_t key)
+{
+    return gwi_geometry_class(&worker->params->geometry, key)->row_bytes;
+}
 
 /* The sum of a counter over this worker so far. */
 uint64_t gwi_worker_counted(const gw_worker *worker, int what);

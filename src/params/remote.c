@@ -18,10 +18,10 @@ int gwi_remote_open(gw_worker *worker)
     const gw_params *params = worker->params;
     int seat = (int)(worker->seat - params->seats);
 
-    worker->remote = calloc(1, sizeof *worker->remote);
-    if (worker->remote == NULL)
+    worker->errands = calloc(1, sizeof *worker->errands);
+    if (worker->errands == NULL)
         return gwi_fail(GW_ENOMEM, "a worker");
-    gwi_hash_init(&worker->remote->busy);
+    gwi_hash_init(&worker->errands->busy);
     worker->tray = (gwi_tray){.base = params->trays + (size_t)seat * params->tray_bytes,
                               .n_bytes = params->tray_bytes};
     worker->local = params->local;
@@ -33,18 +33,18 @@ int gwi_remote_open(gw_worker *worker)
 
 void gwi_remote_close(gw_worker *worker)
 {
-    if (worker->remote == NULL)
+    if (worker->errands == NULL)
         return;
-    while (worker->remote->first != NULL) {
-        gwi_errand *e = worker->remote->first;
-        worker->remote->first = e->next;
+    while (worker->errands->first != NULL) {
+        gwi_errand *e = worker->errands->first;
+        worker->errands->first = e->next;
         if (e->order == NULL && !gwi_errand_is_done(e))
             gwi_agent_forget(worker->params->agent, e->done, 1);
         gwi_errand_free(e);
     }
-    gwi_hash_fini(&worker->remote->busy);
-    free(worker->remote);
-    worker->remote = NULL;
+    gwi_hash_fini(&worker->errands->busy);
+    free(worker->errands);
+    worker->errands = NULL;
 }
 
 static int channel_of(const gw_params *params, int64_t key)
@@ -59,7 +59,7 @@ static int nothing_up_to(gw_worker *worker, void *ctx)
     int64_t seq = *(const int64_t *)ctx;
 
     gwi_errands_collect(worker);
-    return worker->remote->first == NULL || worker->remote->first->seq > seq;
+    return worker->errands->first == NULL || worker->errands->first->seq > seq;
 }
 
 int gwi_remote_is_done(gw_worker *worker, int64_t seq)
@@ -70,7 +70,7 @@ int gwi_remote_is_done(gw_worker *worker, int64_t seq)
 int gwi_remote_wait(gw_worker *worker, int64_t seq)
 {
     int64_t last = seq < 0 ? INT64_MAX : seq;
-    const gwi_errand *e = worker->remote->first;
+    const gwi_errand *e = worker->errands->first;
 
     for (; e != NULL && e->next != NULL && e->next->seq <= last; e = e->next)
         ;
@@ -82,10 +82,10 @@ int gwi_remote_wait(gw_worker *worker, int64_t seq)
  * on these keys still has to wait. */
 void gwi_remote_forget(gw_worker *worker, int64_t seq)
 {
-    for (gwi_errand *e = worker->remote->first; e != NULL; e = e->next)
+    for (gwi_errand *e = worker->errands->first; e != NULL; e = e->next)
         if (e->seq == seq && e->parts != NULL && !e->forgotten) {
             e->forgotten = 1;
-            gwi_errand_make_busy(worker->remote, e);
+            gwi_errand_make_busy(worker->errands, e);
             if (e->order == NULL && !gwi_errand_is_done(e))
                 gwi_agent_forget(worker->params->agent, e->done, 0);
         }
@@ -93,7 +93,7 @@ void gwi_remote_forget(gw_worker *worker, int64_t seq)
 
 int64_t gwi_remote_last(const gw_worker *worker)
 {
-    return worker->remote->next_seq - 1;
+    return worker->errands->next_seq - 1;
 }
 
 /* operations */
@@ -110,8 +110,8 @@ struct access {
     size_t n_away;
     size_t n_asked;     /* of these, while we look for more */
     gwi_errand *errand; /* what is asked for so; NULL: nothing */
-    int behind;         /* some of the keys are under way already */
-    int slow;           /* each key is looked at by itself */
+    int follows;        /* some of our operations are with an agent, */
+    int behind;         /* and some of the keys are among theirs */
     /* for keys that occur twice */
     uint64_t before; /* how much had arrived here when it began */
     gwi_hash noted;  /* of those that are away the first n_noted */
@@ -149,8 +149,8 @@ static int begin_at_once(const struct access *a, gwi_part *parts, size_t n)
     }
     e->parts = parts;
     e->n_parts = n;
-    gwi_errand_append(worker->remote, e);
-    int err = a->asynchronous ? gwi_errand_make_busy(worker->remote, e) : 0;
+    gwi_errand_append(worker->errands, e);
+    int err = a->asynchronous ? gwi_errand_make_busy(worker->errands, e) : 0;
     if (err < 0)
         return gwi_errand_withdraw(e, err);
     int64_t began_ns = a->asynchronous ? 0 : gwi_trace_began();
@@ -276,7 +276,7 @@ static int can_ask_early(const struct access *a)
 {
     const gw_params *params = a->worker->params;
 
-    return params->agent != NULL && params->world->fabric->place.local_size == 1 && !a->slow &&
+    return params->agent != NULL && params->world->fabric->place.local_size == 1 && !a->follows &&
            a->n_keys <= EARLY_KEYS && a->lent.n_bytes <= EARLY_BYTES;
 }
 
@@ -290,8 +290,8 @@ static void wait_at_latches(gw_worker *worker, gwi_stuck *stuck, void *ctx)
 static int begin_early(struct access *a)
 {
     gw_worker *worker = a->worker;
-    gwi_errand *e = gwi_errand_new(a->kind, worker->remote->next_seq);
-    gwi_hash *busy = &worker->remote->busy;
+    gwi_errand *e = gwi_errand_new(a->kind, worker->errands->next_seq);
+    gwi_hash *busy = &worker->errands->busy;
     int err = e == NULL         ? GW_ENOMEM
               : a->asynchronous ? gwi_hash_reserve(busy, busy->count + a->n_keys)
                                 : 0;
@@ -300,11 +300,11 @@ static int begin_early(struct access *a)
         err = gwi_agent_begin(worker->params->agent, gwi_access_of(a->kind), a->n_keys, a->lent,
                               e->done);
     if (err < 0) {
-        free(e);
+        gwi_errand_free(e);
         return err;
     }
     a->errand = e;
-    a->seq = worker->remote->next_seq++;
+    a->seq = worker->errands->next_seq++;
     a->before = worker->walker.arrivals_before = arrivals(worker);
     wait_at_latches(worker, gwi_agent_stuck, worker->params->agent);
     return 0;
@@ -328,10 +328,10 @@ static int end_early(struct access *a, int err)
     e->parts = a->away;
     e->n_parts = a->n_away;
     a->away = NULL;
-    gwi_errand_append(worker->remote, e);
+    gwi_errand_append(worker->errands, e);
     wait_at_latches(worker, gwi_latch_wait, worker->params);
     if (a->asynchronous && err == 0)
-        err = gwi_errand_make_busy(worker->remote, e);
+        err = gwi_errand_make_busy(worker->errands, e);
     int64_t began_ns = stays ? gwi_trace_began() : 0;
     int ended = gwi_agent_end(worker->params->agent, e->done, stays);
     gwi_track_waited(worker->track, gwi_errand_end_of(a->kind), began_ns);
@@ -343,8 +343,7 @@ static int end_early(struct access *a, int err)
 /* Of a key that occurs twice in a call, and comes here meanwhile, the first is away and the second
  * is not.  They must not change places.  The store finds keys away only while nobody is about to
  * place them: so if one has come since, the count of arrivals has changed since the call began, and
- * as long as it has not, which is nearly always, nothing is looked up.  Who goes slowly looks at
- * words that others may hold just then, and takes note of everything. */
+ * as long as it has not, which is nearly always, nothing is looked up. */
 
 /* If there is no memory for it the call fails. */
 static void note_away(struct access *a)
@@ -360,9 +359,7 @@ static int make_away(struct access *a, int64_t key, unsigned char *values)
     if (a->away == NULL)
         return gwi_fail(GW_ENOMEM, "an operation on %zu keys", a->n_keys);
     a->away[a->n_away++] = (gwi_part){key, values};
-    if (a->slow)
-        note_away(a);
-    return a->err;
+    return 0;
 }
 
 /* Whether a key is among those that are away already; 1 if that cannot be known. */
@@ -370,7 +367,7 @@ static int is_noted(void *ctx, int64_t key)
 {
     struct access *a = ctx;
 
-    if (a->n_away == 0 || (!a->slow && arrivals(a->worker) == a->before))
+    if (a->n_away == 0 || arrivals(a->worker) == a->before)
         return 0;
     note_away(a);
     return a->err < 0 || gwi_hash_get(&a->noted, (uint64_t)key, NULL);
@@ -403,11 +400,11 @@ static int try_here(struct access *a, int64_t key, void *values)
     return do_here(a->worker, a->kind, key, values);
 }
 
-/* A key that is not here, or, if we look at each, one of which that is not known yet. */
+/* A key that is not here, or is among those of our operations that are with an agent. */
 static int take_note(void *ctx, int64_t key, void *values)
 {
     struct access *a = ctx;
-    int busy = gwi_remote_is_busy(a->worker->remote, key);
+    int busy = gwi_errands_is_busy(a->worker->errands, key);
     int done = busy ? 0 : try_here(a, key, values);
 
     if (done != 0)
@@ -430,25 +427,12 @@ static int take_note(void *ctx, int64_t key, void *values)
     return err;
 }
 
-/* While some of our operations are with an agent, each key is looked up among theirs. */
-static int walk_slowly(struct access *a, gw_keys keys, unsigned char *values)
-{
-    int err = 0;
-
-    for (size_t i = 0; i < keys.n && err == 0;
-         values += gwi_worker_row_bytes(a->worker, keys.key[i++]))
-        err = take_note(a, keys.key[i], values);
-    return err;
-}
-
-static int walk(struct access *a, gw_keys keys, void *values)
+/* None of which is busy. */
+static int walk_in_place(struct access *a, gw_keys keys, void *values)
 {
     const gwi_store *store = &a->worker->params->store;
     gwi_walker *walker = &a->worker->walker;
 
-    a->slow = a->worker->remote->busy.count > 0 || a->kind == GWI_ORDER_SET;
-    if (a->slow)
-        return walk_slowly(a, keys, values);
     walker->other = take_note;
     walker->other_ctx = a;
     walker->special = gwi_local_change_latched;
@@ -457,8 +441,49 @@ static int walk(struct access *a, gw_keys keys, void *values)
     walker->arrivals = &a->worker->params->hall->arrivals;
     walker->arrivals_before = a->before;
     walker->behind = is_noted;
-    return a->kind == GWI_ORDER_PULL ? gwi_store_pull(store, walker, keys.key, keys.n, values)
-                                     : gwi_store_push(store, walker, keys.key, keys.n, values);
+    walker->wary = a->n_away > 0;
+    return a->kind == GWI_ORDER_PULL   ? gwi_store_pull(store, walker, keys.key, keys.n, values)
+           : a->kind == GWI_ORDER_PUSH ? gwi_store_push(store, walker, keys.key, keys.n, values)
+                                       : gwi_store_set(store, walker, keys.key, keys.n, values);
+}
+
+/* How many of the first keys are not busy, and the bytes of their vectors. */
+static size_t count_free(const gw_worker *worker, gw_keys keys, size_t *ret_n_bytes)
+{
+    size_t n = 0, n_bytes = 0;
+
+    for (; n < keys.n && !gwi_errands_is_busy(worker->errands, keys.key[n]); n++)
+        n_bytes += gwi_worker_row_bytes(worker, keys.key[n]);
+    *ret_n_bytes = n_bytes;
+    return n;
+}
+
+/* While some of our operations are with an agent, their keys have to wait, and what is between them
+ * is walked over as ever. */
+static int walk_between(struct access *a, gw_keys keys, unsigned char *values)
+{
+    size_t n_bytes;
+    int err = 0;
+
+    while (keys.n > 0 && err == 0) {
+        size_t n = count_free(a->worker, keys, &n_bytes);
+        if (n > 0) {
+            err = walk_in_place(a, (gw_keys){keys.key, n}, values);
+        } else {
+            err = take_note(a, keys.key[0], values);
+            n_bytes = gwi_worker_row_bytes(a->worker, keys.key[0]);
+            n = 1;
+        }
+        keys = (gw_keys){keys.key + n, keys.n - n};
+        values += n_bytes;
+    }
+    return err;
+}
+
+static int walk(struct access *a, gw_keys keys, void *values)
+{
+    a->follows = a->worker->errands->busy.count > 0;
+    return a->follows ? walk_between(a, keys, values) : walk_in_place(a, keys, values);
 }
 
 /* Changes and clocks ring no bell; but who dozes is woken. */
@@ -504,7 +529,7 @@ static int post_late(struct access *a, gw_keys keys, void *values)
         err = gwi_remote_wait(worker, -1);
     if (err < 0 || a->n_away == 0)
         return err;
-    a->seq = worker->remote->next_seq++;
+    a->seq = worker->errands->next_seq++;
     return post_all(a);
 }
 
@@ -562,7 +587,7 @@ static int post_keys(gw_worker *worker, gwi_order_kind kind, gw_keys keys, int64
 
 int gwi_remote_localize(gw_worker *worker, gw_keys keys, int64_t *ret_seq)
 {
-    *ret_seq = worker->remote->next_seq++;
+    *ret_seq = worker->errands->next_seq++;
     return post_keys(worker, GWI_ORDER_LOCALIZE, keys, 0, 0, *ret_seq);
 }
 
@@ -574,7 +599,7 @@ int gwi_remote_intent(gw_worker *worker, gw_keys keys, int64_t start, int64_t en
 /* What this worker wrote is with the agent or in place by then: orders keep their order. */
 int gwi_remote_sync(gw_worker *worker)
 {
-    int64_t seq = worker->remote->next_seq++;
+    int64_t seq = worker->errands->next_seq++;
     int err = post_keys(worker, GWI_ORDER_SYNC, (gw_keys){NULL, 0}, 0, 0, seq);
 
     return err < 0 ? err : gwi_remote_wait(worker, seq);
@@ -582,7 +607,7 @@ int gwi_remote_sync(gw_worker *worker)
 
 int gwi_remote_finish(gw_worker *worker)
 {
-    int64_t seq = worker->remote->next_seq++;
+    int64_t seq = worker->errands->next_seq++;
     int err = post_keys(worker, GWI_ORDER_FINISH, (gw_keys){NULL, 0}, 0, 0, seq);
 
     return err < 0 ? err : gwi_remote_wait(worker, seq);

@@ -257,7 +257,7 @@ static void fail_at_the_same_moment(const struct processes *all, int rank)
         have_little_memory(world, 2, 1);
     gw_params *params = open_params(world, 1);
     gw_worker *worker = take_worker(params);
-    const int64_t theirs = key_of(params, 1, 0), ours = key_of(params, 0, 0) + 3 * (rank - 1);
+    const int64_t theirs = key_of(params, 1, 0), ours = key_of(params, 0, 0) + (rank == 2) * all->n;
     REQUIRE(gw_world_barrier(world) == 0);
     int64_t start = gwi_now_ns();
     if (rank > 0) {
@@ -273,7 +273,7 @@ static void fail_at_the_same_moment(const struct processes *all, int rank)
     int who = named();
     REQUIRE(who == 1 || who == 2);
     gather(all, FAILED, all->n);
-    for (int i = 0; i < 100; i++) { /* also when the other one's last note has come */
+    for (int i = 0; i < 100; i++) { /* and it stays at that, whatever comes */
         REQUIRE(gw_worker_wait_sync(worker) == GW_ENOMEM && named() == who);
         usleep(1000);
     }

@@ -189,7 +189,7 @@ static int draw_at_once(gw_worker *worker, sample *s, const gw_clocks *when)
     int64_t end = when != NULL ? when->end : 0;
     int err = 0;
 
-    if (sampling->scheme == GW_SAMPLING_POOL || (when == NULL && worker->remote != NULL))
+    if (sampling->scheme == GW_SAMPLING_POOL || (when == NULL && worker->errands != NULL))
         err = make_room(sampler, s->n);
     if (err < 0)
         return err;
@@ -200,7 +200,7 @@ static int draw_at_once(gw_worker *worker, sample *s, const gw_clocks *when)
         gwi_distribution_draw(&sampling->distribution, &s->random, s->keys, s->n);
     else
         err = draw_distinct(sampler, &s->random, s->keys, s->n);
-    if (err < 0 || sampling->scheme == GW_SAMPLING_NAIVE || worker->remote == NULL)
+    if (err < 0 || sampling->scheme == GW_SAMPLING_NAIVE || worker->errands == NULL)
         return err;
     if (when == NULL)
         return fetch(worker, s->keys, s->n);
@@ -286,7 +286,7 @@ static int take_keys(const gw_worker *worker, sample *s, int64_t *ret_keys, size
     const gwi_sampling *sampling = worker->sampler->sampling;
     const gwi_distribution *d = &sampling->distribution;
     /* On one node all keys are here. */
-    gwi_choice choice = {.store = worker->remote != NULL ? &worker->params->store : NULL,
+    gwi_choice choice = {.store = worker->errands != NULL ? &worker->params->store : NULL,
                          .taken = sampling->replacement ? NULL : &s->taken};
 
     if (sampling->scheme == GW_SAMPLING_LOCAL)

@@ -588,7 +588,7 @@ GWI_INLINE int64_t change(const gwi_store *store, gwi_walker *walker, const int6
     uint64_t held[GRIP];
     ring words; /* for the places of the rows, and what is away: they may change until the latch is
                    ours */
-    int taken, others = 0, wary = 0; /* wary: `other` has taken note of some key */
+    int taken, others = 0, wary = walker->wary; /* `other` has taken note of some key */
 
     _Static_assert(GRIP <= 64, "a bit for each latch");
     if (walker->grip == 0)

@@ -100,6 +100,7 @@ typedef struct gwi_walker {
     const _Atomic uint64_t *arrivals;
     uint64_t arrivals_before;
     int (*behind)(void *other_ctx, int64_t key);
+    int wary;      /* before this walk it has taken note of some key */
     unsigned grip; /* how many latches it takes at once; 0: as if new */
     /* counted; read by anyone */
     _Atomic uint64_t retries; /* reads that met a change */

@@ -1003,6 +1003,39 @@ static void what_comes_during_a_push_does_not_overtake_what_was_passed_on(void *
     free(bytes);
 }
 
+/* A call of several walks: the first one has passed on key 1, which has come since. */
+static void a_later_walk_of_a_call_does_not_overtake_an_earlier_one(void **state)
+{
+    (void)state;
+    const int64_t keys[] = {0, 1};
+    _Atomic uint64_t arrivals = 7;
+    gwi_local local;
+    float found[2];
+    void *bytes = make_half(&local, 3);
+
+    local.arrivals = &arrivals;
+    struct passed_on p = {.local = &local};
+    gwi_walker w = {.hand = &hand,
+                    .stuck = never_stuck,
+                    .other = pass_on,
+                    .other_ctx = &p,
+                    .arrivals = &arrivals,
+                    .arrivals_before = 7,
+                    .behind = was_passed_on};
+
+    assert_int_equal(gwi_store_set(&local.store, &w, &keys[1], 1, &(float){1}), 0);
+    assert_true(gwi_store_has(&local.store, 1));
+    w.wary = 1;
+    assert_int_equal(gwi_store_set(&local.store, &w, keys, 2, (float[]){2, 3}), 0);
+    assert_int_equal(gwi_store_push(&local.store, &w, keys, 2, (float[]){4, 5}), 0);
+    assert_int_equal(p.n, 3);
+    assert_true(p.values[0] == 1 && p.values[1] == 3 && p.values[2] == 5);
+    assert_int_equal(gwi_store_pull(&local.store, &w, keys, 2, found), 0);
+    assert_true(found[0] == 6 && found[1] == 100);
+    gwi_local_fini(&local);
+    free(bytes);
+}
+
 GWI_TESTS(
     cmocka_unit_test_teardown(a_new_store_is_valid_and_all_zero, drop),
     cmocka_unit_test_teardown(keys_beside_each_other_lie_beside_each_other, drop),
@@ -1036,5 +1069,6 @@ GWI_TESTS(
     cmocka_unit_test_teardown(an_owners_walk_ends_before_the_first_vector_that_is_not_its_own,
                               drop),
     cmocka_unit_test_teardown(what_comes_during_a_push_does_not_overtake_what_was_passed_on, drop),
+    cmocka_unit_test_teardown(a_later_walk_of_a_call_does_not_overtake_an_earlier_one, drop),
     cmocka_unit_test_teardown(a_key_that_is_elsewhere_is_passed_on_without_its_latch, drop),
     cmocka_unit_test_teardown(several_vectors_are_added_to_together_also_one_of_them_twice, drop))

@@ -78,7 +78,7 @@ int gw_worker_close(gw_worker *worker)
     if (err < 0)
         return err;
 
-    if (worker->remote != NULL) {
+    if (worker->errands != NULL) {
         err = gwi_remote_wait(worker, -1);
         err = err < 0 ? err : gwi_remote_finish(worker);
     }
@@ -92,7 +92,7 @@ int gw_worker_close(gw_worker *worker)
     atomic_store_explicit(&worker->seat->barriers, GWI_SEAT_GONE, memory_order_seq_cst);
     if (everybody_is_there(params, barriers + 1))
         gwi_bell_ring(&params->hall->bell);
-    if (worker->remote != NULL)
+    if (worker->errands != NULL)
         gwi_remote_nudge(worker);
     gwi_remote_close(worker);
     gwi_sampler_free(worker);
@@ -176,7 +176,7 @@ int gw_worker_pull(gw_worker *worker, gw_keys keys, void *values, size_t n_value
 {
     int err = check_call(worker, keys, "values", values, n_values);
 
-    if (gwi_likely(err == 0 && worker->remote == NULL))
+    if (gwi_likely(err == 0 && worker->errands == NULL))
         err = gwi_store_pull(&worker->params->store, &worker->walker, keys.key, keys.n, values);
     else if (err == 0)
         return finish_remote(worker, GWI_ORDER_PULL, keys, values, n_values, GWI_PULLED,
@@ -189,7 +189,7 @@ int gw_worker_push(gw_worker *worker, gw_keys keys, const void *values, size_t n
 {
     int err = check_call(worker, keys, "updates", values, n_values);
 
-    if (gwi_likely(err == 0 && worker->remote == NULL))
+    if (gwi_likely(err == 0 && worker->errands == NULL))
         err = gwi_store_push(&worker->params->store, &worker->walker, keys.key, keys.n, values);
     else if (err == 0)
         return finish_remote(worker, GWI_ORDER_PUSH, keys, values, n_values, GWI_PUSHED,
@@ -202,7 +202,7 @@ int gw_worker_set(gw_worker *worker, gw_keys keys, const void *values, size_t n_
 {
     int err = check_call(worker, keys, "values", values, n_values);
 
-    if (gwi_likely(err == 0 && worker->remote == NULL))
+    if (gwi_likely(err == 0 && worker->errands == NULL))
         err = gwi_store_set(&worker->params->store, &worker->walker, keys.key, keys.n, values);
     else if (err == 0)
         return finish_remote(worker, GWI_ORDER_SET, keys, values, n_values, GWI_SET, ret_ticket);
@@ -211,7 +211,7 @@ int gw_worker_set(gw_worker *worker, gw_keys keys, const void *values, size_t n_
 
 static int check_ticket(const gw_worker *worker, gw_ticket ticket)
 {
-    int64_t last = worker->remote == NULL ? -1 : gwi_remote_last(worker);
+    int64_t last = worker->errands == NULL ? -1 : gwi_remote_last(worker);
     int err = gwi_params_check_process(worker->params);
 
     if (err < 0 || (ticket.seq >= -1 && ticket.seq <= last))
@@ -237,7 +237,7 @@ int gw_worker_wait_all(gw_worker *worker)
 {
     int err = gwi_params_check_process(worker->params);
 
-    return err < 0 || worker->remote == NULL ? err : gwi_remote_wait(worker, -1);
+    return err < 0 || worker->errands == NULL ? err : gwi_remote_wait(worker, -1);
 }
 
 int gw_worker_localize(gw_worker *worker, gw_keys keys, gw_ticket *ret_ticket)
@@ -247,7 +247,7 @@ int gw_worker_localize(gw_worker *worker, gw_keys keys, gw_ticket *ret_ticket)
 
     if (err == 0)
         err = gwi_params_check_keys(worker->params, keys);
-    if (err == 0 && worker->remote != NULL && keys.n > 0)
+    if (err == 0 && worker->errands != NULL && keys.n > 0)
         err = gwi_remote_localize(worker, keys, &ticket.seq);
     if (err == 0 && ret_ticket == NULL)
         err = gw_worker_wait(worker, ticket);
@@ -265,14 +265,14 @@ int gw_worker_intent(gw_worker *worker, gw_keys keys, int64_t start, int64_t end
     if (err == 0 && end <= start)
         err = gwi_fail(GW_EINVAL, "end is %lld; it must be after start, which is %lld",
                        (long long)end, (long long)start);
-    return err < 0 || worker->remote == NULL ? err : gwi_remote_intent(worker, keys, start, end);
+    return err < 0 || worker->errands == NULL ? err : gwi_remote_intent(worker, keys, start, end);
 }
 
 int gw_worker_wait_sync(gw_worker *worker)
 {
     int err = gwi_params_check_process(worker->params);
 
-    return err < 0 || worker->remote == NULL ? err : gwi_remote_sync(worker);
+    return err < 0 || worker->errands == NULL ? err : gwi_remote_sync(worker);
 }
 
 int gw_worker_begin_setup(gw_worker *worker)
@@ -356,7 +356,7 @@ int gw_worker_advance_clock(gw_worker *worker)
         return err;
     /* Sequentially consistent, because somebody may have to be woken behind it. */
     atomic_store_explicit(&worker->seat->clock, gw_worker_clock(worker) + 1, memory_order_seq_cst);
-    if (worker->remote != NULL)
+    if (worker->errands != NULL)
         gwi_remote_clock_advanced(worker);
     return 0;
 }
@@ -408,7 +408,7 @@ static int missing(void *ctx, int *ret_ranks, int n_max)
                 ret_ranks[n] = params->ranks[last];
             n++;
         }
-    for (int r = 0; worker->remote != NULL && r < params->world->fabric->place.size; r++)
+    for (int r = 0; worker->errands != NULL && r < params->world->fabric->place.size; r++)
         if (is_late_elsewhere(params, r)) {
             if (n < n_max)
                 ret_ranks[n] = r;
@@ -423,7 +423,7 @@ static int check_missing(gw_worker *worker, const char *call)
     gw_world *world = worker->params->world;
     int ranks[GWI_MAX_SIZE], n = 0, err = gwi_agent_check(worker->params);
 
-    if (worker->remote == NULL)
+    if (worker->errands == NULL)
         n = missing(worker, ranks, GWI_MAX_SIZE);
     else
         while (n < world->fabric->place.size) {
@@ -452,7 +452,7 @@ static int meet(gw_worker *worker)
         atomic_store_explicit(&worker->seat->barriers, ++barriers, memory_order_seq_cst);
         if (everybody_is_there(params, barriers))
             gwi_bell_ring(&params->hall->bell);
-        if (worker->remote != NULL)
+        if (worker->errands != NULL)
             gwi_remote_nudge(worker);
     }
     while (!everybody_is_there(params, barriers) && err >= 0) {
