@@ -185,8 +185,9 @@ void call(bench *b, enum kind kind, const int64_t *keys, size_t n)
 {
     gw_keys asked = {keys, n};
 
-    check(kind == PULL ? gw_worker_pull(b->worker, asked, b->values, n * LENGTH, NULL)
-                       : gw_worker_push(b->worker, asked, b->units, n * LENGTH, NULL));
+    check(kind == PULL   ? gw_worker_pull(b->worker, asked, b->values, n * LENGTH, NULL)
+          : kind == PUSH ? gw_worker_push(b->worker, asked, b->units, n * LENGTH, NULL)
+                         : gw_worker_set(b->worker, asked, b->units, n * LENGTH, NULL));
 }
 
 double statistic(bench *b, const char *name)

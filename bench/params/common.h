@@ -56,10 +56,11 @@ typedef struct bench {
     float *units;    /* as many, for pushes: of row i entry i % LENGTH is 1, the others 0 */
 } bench;
 
-enum kind { PULL, PUSH };
+enum kind { PULL, PUSH, SET };
 
 /* The measurements.  Both processes call the same. */
 void measure_machine(bench *b);
+void measure_local(bench *b);
 void measure_remote(bench *b);
 void measure_localize(bench *b);
 void measure_intent(bench *b);
@@ -94,7 +95,7 @@ void say(bench *b, series *s, const char *format, ...) __attribute__((format(pri
 /* Collective: what both have together. */
 double sum_of_both(bench *b, double value);
 
-/* Pull or push keys, and return when it is done. */
+/* Pull, push or set keys, and return when it is done. */
 void call(bench *b, enum kind kind, const int64_t *keys, size_t n);
 
 /* What Godwit counted of that name in this process, or fail. */

@@ -1,6 +1,6 @@
 /* main.c - measures parameters on two nodes of one machine.
  *
- *     params machine|remote|localize|intent|hot|idle|zipf NODES [quick]
+ *     params machine|local|remote|localize|intent|hot|idle|zipf NODES [quick]
  *
  * starts two processes with a worker each that are NODES virtual nodes (1 or 2), opens parameters
  * of a million vectors of 64 floats, sets them all to ones, lets the store settle, and runs this
@@ -29,9 +29,9 @@ struct measurement {
 };
 
 static const struct measurement measurements[] = {
-    {"machine", measure_machine}, {"remote", measure_remote}, {"localize", measure_localize},
-    {"intent", measure_intent},   {"hot", measure_hot},       {"idle", measure_idle},
-    {"zipf", measure_zipf},
+    {"machine", measure_machine},   {"local", measure_local},   {"remote", measure_remote},
+    {"localize", measure_localize}, {"intent", measure_intent}, {"hot", measure_hot},
+    {"idle", measure_idle},         {"zipf", measure_zipf},
 };
 
 /* Each process those that are at home on its node, or half of them if there is one node only. */
@@ -87,9 +87,9 @@ int main(int argc, char **argv)
     char job[64];
 
     if (m == NULL || b.n_nodes < 1 || b.n_nodes > N_WORKERS ||
-        (b.n_nodes == 1 && m->run != measure_zipf)) {
+        (b.n_nodes == 1 && m->run != measure_zipf && m->run != measure_local)) {
         fprintf(stderr, "usage: params machine|remote|localize|intent|hot|idle 2 [quick]\n"
-                        "       params zipf 1|2 [quick]\n");
+                        "       params local|zipf 1|2 [quick]\n");
         return 2;
     }
     b.quick = argc > 3 && strcmp(argv[3], "quick") == 0;

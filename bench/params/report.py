@@ -9,6 +9,8 @@ from typing import Any
 
 from table import Table, short
 
+LOCAL_KEYS = 512
+LOCAL_TIMES = 1.1
 ONE_KEY_US = 3
 ASLEEP_US = 70
 MANY_M_KEYS = 10
@@ -83,6 +85,23 @@ def machine_table(part: Part) -> Table:
                    ["four sums, ns", part.spread("sums")],
                    ["a copy of 64 MB, GB/s", part.spread("copy")],
                    ["a step of a chase, ns", part.spread("chase")]]
+    return table
+
+
+# --------------------------------------------------------------------- local
+
+
+def local_table(one: Part, two: Part) -> Table:
+    table = Table(f"{LOCAL_KEYS} keys that are here, in a call",
+                  ["", "two nodes, us", "one node, us", "x one node", "target", "verdict"],
+                  notes=["Meanwhile: an asynchronous pull of 3 keys of the other node has just begun; with one node they",
+                         "are here, and it has ended."])
+    for kind in ("pull", "push", "set"):
+        for how in ("", " meanwhile"):
+            case = f"{kind}{how}"
+            times = ratio(two.figures(case), one.figures(case))
+            table.rows.append([f"{kind}{',' if how else ''}{how}", two.spread(case, 1e-3), one.spread(case, 1e-3), times,
+                               *(["", ""] if how else at_most(times, LOCAL_TIMES))])
     return table
 
 
@@ -220,6 +239,9 @@ def make_tables(run: dict[str, Any]) -> list[Table]:
     makers = {"machine 2": machine_table, "remote 2": remote_table, "localize 2": localize_table,
               "intent 2": intent_table, "hot 2": hot_table, "idle 2": idle_table}
     tables = [make(Part(run, name)) for name, make in makers.items() if Part(run, name)]
+    if Part(run, "local 2"):
+        after_machine = 1 if Part(run, "machine 2") else 0
+        tables.insert(after_machine, local_table(Part(run, "local 1"), Part(run, "local 2")))
     if Part(run, "zipf 2"):
         tables.append(zipf_table(Part(run, "zipf 1"), Part(run, "zipf 2")))
     return tables

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Parameters on two nodes: keys of the other node, keys that move, replicas, and batches of Zipf keys.
 
-    python bench/params/run.py [--quick] [--only machine|remote|localize|intent|hot|idle|zipf ...] [--strict] ...
+    python bench/params/run.py [--quick] [--only machine|local|remote|localize|intent|hot|idle|zipf ...] [--strict] ...
 
 What is measured.  Two processes with a worker each on one machine, two virtual nodes over the shm fabric; float32,
 vectors of 64 entries, 1 million keys, all of them set; key k is at home on node k % 2.  See main.c for the program.
 
   machine   How fast it is just now, with nothing of Godwit at work: machines that share their host with others are twice
             as slow in some hours as in others.
+  local     Pull, push and set of 512 random keys that are here: with two nodes, and the same keys with one.  `meanwhile`:
+            just after an asynchronous pull of 3 keys of the other node was begun.
   remote    Pull and push of 1, 32 and 1024 random keys of the other node, whose worker sleeps: its agent serves.
             `after a pause`: 5 ms before each call, so that the request finds the agent asleep.
   localize  10,000 random keys of the other node in a call, first by one worker, then by the other one.
@@ -23,7 +25,7 @@ vectors of 64 entries, 1 million keys, all of them set; key k is at home on node
             ahead or not; as fast as it goes, and with 1 ms of computing in each.  On two nodes, and on one node with
             both workers.
 
-How.  A part of a round is a start of the program, for zipf one with one node and one with two.  Within it, calls and
+How.  A part of a round is a start of the program, for local and zipf one with one node and one with two.  Within it, calls and
 their purely local counterparts take turns.  A figure is the median over the rounds of each round's median and, in
 brackets, of its 10 % and 90 %; a ratio is taken within a round, and has the least and the greatest in brackets.
 
@@ -54,7 +56,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 GODWIT = ROOT / "build/bench/bench/params"
 PART_LIMIT_S = 120
 # By part, the numbers of nodes to start it with.
-PARTS: dict[str, tuple[int, ...]] = {"machine": (2,), "remote": (2,), "localize": (2,), "intent": (2,), "hot": (2,),
+PARTS: dict[str, tuple[int, ...]] = {"machine": (2,), "local": (1, 2), "remote": (2,), "localize": (2,), "intent": (2,), "hot": (2,),
                                      "idle": (2,), "zipf": (1, 2)}
 
 
