@@ -270,14 +270,16 @@ static void close_pidfd(gwi_host *host, int rank)
 /* A rank's process has ended.  Did it leave before? */
 static void note_end_locked(gwi_host *host, int rank)
 {
-    int32_t here = GWI_HERE;
+    int32_t here = GWI_HERE, none = 0;
 
     close_pidfd(host, rank);
+    if (gwi_host_fate(host, rank) == GWI_HERE)
+        atomic_compare_exchange_strong(&host->header->first_dead_1, &none, rank + 1);
     /* Whoever makes the change mends what the dead one left behind. */
     if (atomic_compare_exchange_strong(&host->seats[rank].fate, &here, GWI_DEAD))
         gwi_crowd_forget(&host->header->crowd);
-    if (gwi_host_fate(host, rank) == GWI_DEAD && host->dead < 0)
-        host->dead = rank;
+    if (gwi_host_fate(host, rank) == GWI_DEAD)
+        host->dead = atomic_load(&host->header->first_dead_1) - 1;
 }
 
 static void find_deaths_locked(gwi_host *host)

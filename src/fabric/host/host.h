@@ -79,6 +79,9 @@ typedef struct gwi_host_header {
     _Alignas(GWI_LINE) gwi_crowd crowd;
     /* arrivals at barriers, ever; barrier k is complete at k * size */
     _Alignas(GWI_LINE) _Atomic uint64_t arrivals;
+    /* whose death was found first, plus 1: set once, by who found it, before that rank's fate.  Who
+     * looks later, when others have ended by it, names this one */
+    _Alignas(GWI_LINE) _Atomic int32_t first_dead_1;
 } gwi_host_header;
 
 /* docs/shm-layout.md says so. */
@@ -86,6 +89,7 @@ _Static_assert(sizeof(gwi_host_header) <= 4096, "the seats begin at byte 4096");
 _Static_assert(offsetof(gwi_host_header, private_offset) == 32, "header");
 _Static_assert(offsetof(gwi_host_header, arena) == 256, "header");
 _Static_assert(offsetof(gwi_host_header, arrivals) == 384, "header");
+_Static_assert(offsetof(gwi_host_header, first_dead_1) == 448, "header");
 _Static_assert(offsetof(gwi_seat, fate) == 64 && offsetof(gwi_seat, barriers) == 72, "seat");
 _Static_assert(offsetof(gwi_seat, ports) == 128, "seat");
 _Static_assert(offsetof(gwi_table, finished) == 64 && sizeof(gwi_table) == 128, "table");

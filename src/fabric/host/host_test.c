@@ -125,6 +125,52 @@ static void a_death_is_told_from_a_departure(void **state)
     expect_death(4, one_leaves_one_dies, 1);
 }
 
+static void wait_for_the_end_of(const struct processes *all, int rank)
+{
+    char path[64], state = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)all->pids[rank]);
+    while (state != 'Z') { /* nobody takes it in before we have ended */
+        FILE *stat = fopen(path, "r");
+        REQUIRE(stat != NULL && fscanf(stat, "%*d (%*[^)]) %c", &state) == 1);
+        fclose(stat);
+        usleep(1000);
+    }
+}
+
+/* Rank 2 is killed; rank 1 finds that, and is killed as well; rank 3 looks when both have ended. */
+static void die_one_after_the_other(const struct processes *all, int rank)
+{
+    gwi_host *host = join(all, rank, all->n);
+
+    wait_for_barrier(host);
+    if (rank == 0) {
+        while (gwi_host_fate(host, 1) != GWI_DEAD)
+            usleep(1000);
+    } else if (rank == 3) {
+        for (int dead = 1; dead <= 2; dead++)
+            wait_for_the_end_of(all, dead);
+        REQUIRE(gwi_host_check(host) == GW_EPEER);
+        REQUIRE(strncmp(gw_last_error(), "rank 2 ", 7) == 0);
+    } else {
+        while (rank == 1 && gwi_host_check(host) == 0)
+            usleep(1000);
+        raise(SIGKILL);
+    }
+    gwi_host_close(host);
+}
+
+static void who_died_first_is_named_also_when_others_have_died_of_it(void **state)
+{
+    struct processes all;
+
+    (void)state;
+    start_processes(&all, 4, die_one_after_the_other);
+    wait_for_processes(&all);
+    for (int rank = 0; rank < 4; rank++)
+        assert_int_equal(all.statuses[rank], rank == 1 || rank == 2 ? SIGKILL : 0);
+}
+
 static void keep_the_crowd_right(const struct processes *all, int rank)
 {
     gwi_host *host = join(all, rank, all->n);
@@ -203,6 +249,7 @@ GWI_TESTS(cmocka_unit_test(everybody_has_a_seat_and_a_place),
           cmocka_unit_test(nobody_passes_a_barrier_before_all_are_there),
           cmocka_unit_test(a_barrier_knows_who_is_missing),
           cmocka_unit_test(a_death_is_told_from_a_departure),
+          cmocka_unit_test(who_died_first_is_named_also_when_others_have_died_of_it),
           cmocka_unit_test(a_dead_rank_is_taken_out_of_the_crowd_once),
           cmocka_unit_test(a_forked_child_holds_no_descriptor_of_the_job),
           cmocka_unit_test(a_process_is_told_from_a_later_one_by_its_start),
