@@ -16,7 +16,7 @@
 typedef struct gwi_errand {
     struct gwi_errand *next;
     gwi_order_kind kind;
-    int64_t seq;
+    int64_t seq;      /* never less than that of the errand before */
     gwi_order *order; /* NULL: it is in the caller's arrays */
     _Atomic uint32_t own_done;
     _Atomic uint32_t *done; /* of the order, or our own */

@@ -1,5 +1,6 @@
 /* remote_test.c - orders to agents that meet trouble. */
 #include "base/error.h"
+#include "params/agent_turn.h"
 #include "params/params_test.h"
 
 #define LONG 32768 /* of such vectors three fit into a tray, one an order */
@@ -72,6 +73,36 @@ static void an_order_for_which_the_wait_for_room_failed_takes_none(void **state)
 {
     (void)state;
     run_processes(4, be_interrupted_at_a_full_tray);
+}
+
+/* what is behind */
+
+/* The agent is busy, so the intent stays where it was dropped. */
+static void ask_before_an_intent_is_taken(const struct processes *all, int rank)
+{
+    gw_world *world = join_in_nodes(all, rank, 1);
+    gw_params *params = open_params(world, 1);
+    gw_worker *worker = take_worker(params);
+    const int64_t key = 1; /* of rank 1 */
+    float vector[LENGTH];
+    gw_ticket ticket;
+
+    if (rank == 0) {
+        REQUIRE(gw_worker_pull(worker, one(&key), vector, LENGTH, &ticket) == 0 && ticket.seq >= 0);
+        REQUIRE(gw_worker_wait(worker, ticket) == 0 && gw_worker_is_done(worker, ticket) == 1);
+        pthread_mutex_lock(&params->agent->lock);
+        REQUIRE(gw_worker_intent(worker, one(&key), 1, 2) == 0);
+        int is_done = gw_worker_is_done(worker, ticket);
+        pthread_mutex_unlock(&params->agent->lock);
+        REQUIRE(is_done == 1);
+    }
+    close_all(params, world);
+}
+
+static void what_is_done_stays_done_whatever_is_announced_after_it(void **state)
+{
+    (void)state;
+    run_processes(2, ask_before_an_intent_is_taken);
 }
 
 /* memory that runs out */
@@ -292,4 +323,5 @@ GWI_TESTS(
     cmocka_unit_test(of_two_agents_that_fail_at_once_each_node_names_the_one_it_knew_of_first),
     cmocka_unit_test(all_nodes_hear_which_agent_failed_and_why),
     cmocka_unit_test(an_order_for_which_the_wait_for_room_failed_takes_none),
+    cmocka_unit_test(what_is_done_stays_done_whatever_is_announced_after_it),
     cmocka_unit_test(a_key_for_which_there_is_no_memory_stays_free_and_who_wants_it_hears_why))
