@@ -129,9 +129,8 @@ static bool does_as_told(const struct job *job, const gwi_rank *rank)
 
 static void handle_end(struct job *job, int number)
 {
-    gwi_rank *rank = &job->ranks[number];
+    const gwi_rank *rank = &job->ranks[number];
 
-    gwi_rank_note_end(rank);
     job->n_alive--;
     if (job->first_end < 0)
         job->first_end = number;
@@ -272,6 +271,26 @@ static void read_output(struct job *job)
     job->turn = (job->turn + 1) % job->n_ranks;
 }
 
+static bool has_ended(const struct job *job, int number)
+{
+    return job->polled[AT_RANKS + N_OF * number + OF_END].revents != 0;
+}
+
+/* Who comes late, on a busy machine, finds several.  In which order they ended cannot be seen;
+ * but ranks exit because another was killed, and seldom the other way round. */
+static void handle_ends(struct job *job)
+{
+    for (int i = 0; i < job->n_ranks; i++)
+        if (has_ended(job, i))
+            gwi_rank_note_end(&job->ranks[i]);
+    for (int i = 0; i < job->n_ranks; i++)
+        if (has_ended(job, i) && job->ranks[i].signal != 0)
+            handle_end(job, i);
+    for (int i = 0; i < job->n_ranks; i++)
+        if (has_ended(job, i) && job->ranks[i].signal == 0)
+            handle_end(job, i);
+}
+
 /* Wait for something to happen and deal with it. */
 static int step(struct job *job)
 {
@@ -279,9 +298,7 @@ static int step(struct job *job)
     if (err < 0)
         return err;
     write_output(job);
-    for (int i = 0; i < job->n_ranks; i++)
-        if (job->polled[AT_RANKS + N_OF * i + OF_END].revents != 0)
-            handle_end(job, i);
+    handle_ends(job);
     if (job->polled[AT_SIGNALS].revents != 0)
         handle_signals(job);
     read_output(job);

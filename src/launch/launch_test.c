@@ -995,6 +995,29 @@ static void a_failure_long_after_a_signal_is_told_as_a_failure(void **state)
     forget(&l);
 }
 
+/* A launcher that comes late finds several that have ended. */
+static void of_ranks_that_ended_together_the_killed_one_was_first(void **state)
+{
+    (void)state;
+    int status;
+    launcher l = start(
+        (setup){.n_ranks = 2, .script = "echo pid$GODWIT_RANK=$$; exec \"$ACT\" act 10:3"});
+
+    await(&l, "ready", 2);
+    pid_t other = number_after(l.out.bytes, "pid0="), killed = number_after(l.out.bytes, "pid1=");
+    kill(l.pid, SIGSTOP);
+    assert_int_equal(waitpid(l.pid, &status, WUNTRACED), l.pid);
+    kill(killed, SIGKILL);
+    assert_soon(killed, "Z");
+    kill(other, SIGUSR1);
+    assert_soon(other, "Z");
+    kill(l.pid, SIGCONT);
+    finish(&l);
+    assert_int_equal(l.code, 128 + SIGKILL);
+    assert_non_null(strstr(l.err.bytes, "godwit run: rank 1 of 2 failed: killed by signal 9"));
+    forget(&l);
+}
+
 static void ranks_stop_and_go_on_with_the_launcher(void **state)
 {
     (void)state;
@@ -1156,6 +1179,7 @@ GWI_TESTS(cmocka_unit_test(a_job_that_ends_well_prints_nothing_of_its_own),
           cmocka_unit_test(the_first_failure_gives_exit_code_and_last_words),
           cmocka_unit_test(last_words_are_those_of_stdout_if_stderr_was_silent),
           cmocka_unit_test(a_rank_killed_by_a_signal_is_told_by_its_name),
+          cmocka_unit_test(of_ranks_that_ended_together_the_killed_one_was_first),
           WITH_MARKS(others_may_end_with_their_own_error),
           WITH_MARKS(those_who_do_not_end_get_sigterm_then_sigkill),
           cmocka_unit_test(helpers_of_a_failed_job_end_with_it),
