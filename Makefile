@@ -42,7 +42,7 @@ test: ## set up, then run all tests; the last line counts them
 	@tools/setup.sh test || { echo "0 passed, 1 failed"; exit 1; }
 	@$(bin)/python tools/test.py $(STAGES)
 
-test-faults: build ## kill -9 of a random rank at a random moment, 200 times
+test-faults: build ## kill -9 of a random rank at a random moment, 200 times, and as often amid traffic of parameters
 	@GODWIT_FAULT_RUNS=200 $(bin)/python -m pytest -q -p no:cacheprovider tests/jobs/test_faults.py
 
 test-starts: build ## 500 starts of a job of 8 processes with parameters on several nodes
