@@ -1,4 +1,5 @@
-"""godwit.Parameters of several nodes: the checks of params_nodes.py on every fabric, processes that are killed, and Ctrl-C."""
+"""godwit.Parameters of several nodes: the checks of params_nodes.py on every fabric, processes that are killed, Ctrl-C, and
+an interpreter that somebody holds."""
 
 from __future__ import annotations
 
@@ -156,3 +157,48 @@ def test_ctrl_c_ends_every_wait_and_other_threads_run_meanwhile(program, leaves_
     done = godwit_run(program(INTERRUPTED), 2, 1)
     assert done.returncode == 0 and "the end" in done.stdout, done.stdout + done.stderr
     assert done.stdout.count("interrupted") == 10 and "False" not in done.stdout, done.stdout
+
+
+# ---- the interpreter is held ---------------------------------------------------------------------
+
+# Rank 1 sleeps in C and does not let go of the interpreter: what rank 0 gets meanwhile comes from rank 1's agent alone.
+HELD = """
+import ctypes, time
+import numpy as np
+import godwit
+
+CALLS, HELD_S = 300, 1.2
+me = godwit.init()
+with godwit.Parameters(1000, 8) as kv, kv.worker() as w:
+    everything = np.arange(1000)
+    theirs = everything[w.is_local(everything) == (me.rank == 1)]       # those of rank 1's node
+    if me.rank == 1:
+        w.set(theirs, np.repeat(theirs[:, None], 8, 1).astype(np.float32))
+    w.end_setup()
+    if me.rank == 1:
+        godwit.send(0, b"")
+        began = time.monotonic()
+        ctypes.PyDLL(None).usleep(int(HELD_S * 1e6))
+        ended = time.monotonic()
+        godwit.send(0, f"{began} {ended}".encode())
+    else:
+        chance, values = np.random.default_rng(1), np.empty((20, 8), np.float32)
+        godwit.recv(1)
+        time.sleep(0.1)
+        first = time.monotonic()
+        for _ in range(CALLS):
+            keys = chance.choice(theirs, 20)
+            w.pull(keys, values)
+            assert (values == keys[:, None]).all()
+        last = time.monotonic()
+        began, ended = map(float, godwit.recv(1).split())
+        print(f"{len(theirs)} keys; {CALLS} calls from {first - began:.3f} to {last - began:.3f} of {ended - began:.3f} s")
+        assert began < first and last < ended
+        assert kv.stats()["keys_remote"] == 20 * CALLS, kv.stats()
+    w.barrier()
+"""
+
+
+def test_an_agent_serves_others_while_a_call_of_its_process_holds_the_interpreter(program, leaves_nothing):
+    done = godwit_run(program(HELD), 2, 1)
+    assert done.returncode == 0 and "300 calls from" in done.stdout, done.stdout + done.stderr
