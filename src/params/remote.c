@@ -594,7 +594,7 @@ int gwi_remote_localize(gw_worker *worker, gw_keys keys, int64_t *ret_seq)
 /* It has the number of the operation that follows: those before do not wait for it. */
 int gwi_remote_intent(gw_worker *worker, gw_keys keys, int64_t start, int64_t end)
 {
-    int64_t seq = worker->remote->next_seq;
+    int64_t seq = worker->errands->next_seq;
 
     return keys.n == 0 ? 0 : post_keys(worker, GWI_ORDER_INTENT, keys, start, end, seq);
 }
