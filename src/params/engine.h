@@ -281,13 +281,20 @@ struct gwi_node {
     uint32_t terms;         /* given out */
     uint64_t tokens;
     int64_t now_ns, next_round_ns;
-    int64_t round_at;    /* where the next part of a round begins; 0: a new one */
+    int64_t round_at;        /* where the next part of a round begins; 0: a new one */
+    int64_t round_began_ns;  /* the last one; 0: that says nothing of the next one */
+    int64_t before_round_ns; /* from the beginning of the one before */
+    uint64_t found_before;   /* keys in rounds until then */
+    double between_ns;   /* beginnings of rounds that find something, on average; 0: not known */
     int64_t next_act_ns; /* on intents */
     int64_t last_act_ns; /* if intents were to come after it; else 0 */
     double gap_ns;       /* between acting, at most but for few */
     size_t n_replicas;   /* here now */
     size_t n_asked;      /* keys that we want and have asked for */
     double told_ns;      /* until what is told has arrived, on average; 0: not known */
+    double stale_ns;     /* until others see a change, on average; 0: not known */
+    double stale_sum_ns; /* the same of those since the last round, */
+    uint64_t n_stale;    /* which are so many */
     double act_ns;       /* until such a key is here, at most but for few */
     /* barriers */
     uint64_t arrived_for, released;    /* generations */
@@ -457,6 +464,21 @@ void gwi_told_arrived(gwi_node *node, gwi_item *item);
 void gwi_round(gwi_node *node, int all);
 void gwi_round_part(gwi_node *node);
 int64_t gwi_round_next_ns(const gwi_node *node); /* when that may be */
+
+/* A change waits for a round: half of the time from one to the next, on average. */
+static inline double gwi_round_awaited_ns(const gwi_node *node)
+{
+    return node->between_ns / 2;
+}
+
+/* Somebody sees one that is so old. */
+static inline void gwi_note_stale(gwi_node *node, double age_ns)
+{
+    node->stale_sum_ns += age_ns;
+    node->n_stale++;
+}
+
+double gwi_stale_ns(const gwi_node *node); /* with those since the last round */
 
 /* meeting.c */
 void gwi_meeting_step(gwi_node *node);

@@ -212,6 +212,7 @@ void gwi_told_arrived(gwi_node *node, gwi_item *item)
     double took = took_ns(node, item);
 
     node->told_ns += node->told_ns == 0 ? took : (took - node->told_ns) / 64;
+    gwi_note_stale(node, gwi_round_awaited_ns(node) + took);
     gwi_end_telling(node, item);
     if (item->tell_again && !GWI_MUTANT(25))
         gwi_note_key(node, &node->again, item->key);

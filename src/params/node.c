@@ -500,7 +500,7 @@ void gwi_node_look_now(gwi_node *node)
 
 void gwi_node_learn_anew(gwi_node *node)
 {
-    node->last_act_ns = 0;
+    node->last_act_ns = node->round_began_ns = 0;
 }
 
 int gwi_node_is_local(const gwi_node *node, int64_t key)
@@ -531,10 +531,9 @@ gwi_node_times gwi_node_time(const gwi_node *node)
         double period = gwi_timing_period_ns(&node->workers[i].timing);
         clock = clock == 0 || (period > 0 && period < clock) ? period : clock;
     }
-    return (gwi_node_times){
-        .staleness_ns = (int64_t)(node->told_ns > 0 ? node->told_ns + gap_ns(node) : 0),
-        .intent_ns = (int64_t)node->act_ns,
-        .clock_ns = (int64_t)clock};
+    return (gwi_node_times){.staleness_ns = (int64_t)gwi_stale_ns(node),
+                            .intent_ns = (int64_t)node->act_ns,
+                            .clock_ns = (int64_t)clock};
 }
 
 static size_t item_bytes(const gwi_node *node, const gwi_item *item)

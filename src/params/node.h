@@ -159,7 +159,8 @@ int64_t gwi_node_dozes_after(const gwi_node *node);
 /* Do in the next step whatever clocks and changes so far ask for. */
 void gwi_node_look_now(gwi_node *node);
 
-/* The time up to the next step says nothing of how often it acts on intents. */
+/* The time up to the next step says nothing of how often it acts on intents, nor of how long
+ * changes wait for a round. */
 void gwi_node_learn_anew(gwi_node *node);
 
 /* Whether nothing is under way here: no operation, nothing to send, nothing to tell. */
@@ -199,7 +200,7 @@ void gwi_node_count_anew(gwi_node *node);
 
 /* What it has learned of how long things take. */
 typedef struct gwi_node_times {
-    int64_t staleness_ns; /* until a change is seen on other nodes */
+    int64_t staleness_ns; /* until a change is seen on other nodes, on average; 0: not known */
     int64_t intent_ns;    /* until a key that is wanted is here, but for few */
     int64_t clock_ns;     /* of the fastest worker; 0: not known */
 } gwi_node_times;

@@ -211,6 +211,29 @@ static void make_due_later(gwi_node *node, gwi_item *item, int64_t at_ns)
         gwi_fail_node(node, err);
 }
 
+/* When the patience of a holder that lacks something ends: it has not heard anything for a while.
+ * Who tells us something every now and then will hear it the next time. */
+static int64_t waits_until(const gwi_node *node, const gwi_holder *h)
+{
+    int64_t often = 2 * h->often_ns, patience = node->patience_ns;
+
+    if (often > patience)
+        patience = often < GWI_MOST_PATIENCE_NS ? often : GWI_MOST_PATIENCE_NS;
+    return h->heard_ns + patience;
+}
+
+/* A holder hears what it lacked.  If it heard the time before so long ago that it would have been
+ * told at once, the change is new, and has only waited for a round; else it may be of any moment
+ * since then. */
+static void note_stale(gwi_node *node, const gwi_holder *h)
+{
+    double waited = (double)(node->now_ns - h->heard_ns) / 2;
+    double longest = (double)(waits_until(node, h) - h->heard_ns) + node->between_ns;
+
+    gwi_note_stale(node, (2 * waited <= longest ? waited : gwi_round_awaited_ns(node)) +
+                             node->told_ns / 2);
+}
+
 /* `value`: what the vector is, or was when we gave it away; NULL: look. */
 static void refresh(gwi_node *node, gwi_item *item, gwi_holder *h, const void *value)
 {
@@ -234,20 +257,11 @@ static void refresh(gwi_node *node, gwi_item *item, gwi_holder *h, const void *v
     else if (whole)
         gwi_local_read(&node->local, item->key, room);
     node->stats.refreshes++;
+    if (h->stale || item->unseen)
+        note_stale(node, h);
     h->stale = h->ack = 0;
     h->by_us = 1;
     h->heard_ns = node->now_ns;
-}
-
-/* When the patience of a holder that lacks something ends: it has not heard anything for a while.
- * Who tells us something every now and then will hear it the next time. */
-static int64_t waits_until(const gwi_node *node, const gwi_holder *h)
-{
-    int64_t often = 2 * h->often_ns, patience = node->patience_ns;
-
-    if (often > patience)
-        patience = often < GWI_MOST_PATIENCE_NS ? often : GWI_MOST_PATIENCE_NS;
-    return h->heard_ns + patience;
 }
 
 /* Who has told us something hears that it has arrived, and what else it lacks; in the next round if

@@ -21,6 +21,8 @@
 #endif
 #define WAIT_MOST_NS (3 * GWI_MS) /* for either */
 
+#define RECENT 8 /* rounds, whose times count most in averages */
+
 /* going through keys */
 
 /* What is needed of a key comes from memory while others are seen to: the place of its item, its
@@ -177,9 +179,25 @@ static int do_part(gwi_node *node, size_t most, int all)
     return next >= 0;
 }
 
+/* Of the last rounds; it is the same how many changes each one told of. */
+double gwi_stale_ns(const gwi_node *node)
+{
+    if (node->n_stale == 0)
+        return node->stale_ns;
+    double mean = node->stale_sum_ns / (double)node->n_stale;
+    return node->stale_ns == 0 ? mean : node->stale_ns + (mean - node->stale_ns) / RECENT;
+}
+
 static void begin_round(gwi_node *node, int all)
 {
+    node->stale_ns = gwi_stale_ns(node);
+    node->stale_sum_ns = 0;
+    node->n_stale = 0;
     node->round_at = 0;
+    node->before_round_ns = node->round_began_ns > 0 ? node->now_ns - node->round_began_ns
+                                                     : node->round_ns;
+    node->round_began_ns = node->now_ns;
+    node->found_before = node->stats.round_keys;
     go_through(node, &node->again, tell_again, 1, all);
     node->again.n = 0;
 }
@@ -201,6 +219,16 @@ static void end_round(gwi_node *node, int all)
         go_through(node, &node->marked, refresh_later, 0, all);
     }
     node->stats.rounds++;
+}
+
+/* What it found has changed since the round before began, whether that one found anything or not:
+ * so a pause, in which rounds find nothing, does not count. */
+static void learn_between(gwi_node *node)
+{
+    double took = (double)node->before_round_ns;
+
+    if (node->stats.round_keys != node->found_before)
+        node->between_ns += node->between_ns == 0 ? took : (took - node->between_ns) / RECENT;
 }
 
 void gwi_round(gwi_node *node, int all)
@@ -233,6 +261,8 @@ void gwi_round_part(gwi_node *node)
     node->heard_since_part = 0;
     if (node->round_at == 0)
         begin_round(node, 0);
-    if (!do_part(node, PART, 0))
+    if (!do_part(node, PART, 0)) {
         end_round(node, 0);
+        learn_between(node);
+    }
 }
