@@ -257,15 +257,14 @@ uint64_t w2v_job_fingerprint(const w2v_job *job)
 
 int w2v_job_counts(w2v_job *job, int total, const char **ret_names, int64_t *ret_values, int n)
 {
-    gw_params_stat stat;
-    int i = 0;
+    int n_all = total ? gw_params_stats_total(job->params, ret_values, n)
+                      : gw_params_stats_own(job->params, ret_values, n);
 
-    for (; gw_params_stat_get(job->params, i, &stat) == 0; i++)
-        if (i < n) {
-            ret_names[i] = stat.name;
-            ret_values[i] = stat.value;
-        }
-    return total && w2v_check(gw_params_stats_total(job->params, ret_values, n)) < 0 ? -1 : i;
+    if (w2v_check(n_all) < 0)
+        return -1;
+    for (int i = 0; i < n_all && i < n; i++)
+        ret_names[i] = gw_params_stat_name(i);
+    return n_all;
 }
 
 /* ---- saving, and what came of it ----------------------------------------------------------- */

@@ -89,9 +89,15 @@ typedef struct gw_params_stat {
 
 GW_API int gw_params_stat_get(gw_params *params, int index, gw_params_stat *ret_stat);
 
-/* The same numbers, in the same order, over all processes: sums, but the largest of rates and
- * times; what processes share counts once.  Collective.  Fills up to `n`, and returns how many
- * there are. */
+/* Its name alone, which is the same in all processes; NULL past the last. */
+GW_API const char *gw_params_stat_name(int index);
+
+/* All of these numbers, in this order, counted together: what the agent says is of one moment.  It
+ * may wait for the agent's turn to end.  Fills up to `n`, and returns how many there are. */
+GW_API int gw_params_stats_own(gw_params *params, int64_t *ret_values, int n);
+
+/* The same over all processes: sums, but the largest of rates and times; what processes share
+ * counts once.  Collective. */
 GW_API int gw_params_stats_total(gw_params *params, int64_t *ret_values, int n);
 
 /* The next worker of this process; GW_ESTATE if it has had all that it was opened with. */

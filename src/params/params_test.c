@@ -474,6 +474,24 @@ static void a_process_has_as_many_workers_as_it_opened_with(void **state)
     run_processes(2, take_too_many);
 }
 
+/* All at once are what they are one by one. */
+static void check_own(gw_params *params)
+{
+    int64_t own[100] = {0}, few[3] = {-7, -7, -7};
+    gw_params_stat stat;
+    int n = gw_params_stats_own(params, own, 100);
+
+    REQUIRE(n > 20 && n <= 100);
+    for (int i = 0; i < n; i++) {
+        REQUIRE(gw_params_stat_get(params, i, &stat) == 0);
+        REQUIRE(strcmp(gw_params_stat_name(i), stat.name) == 0);
+        REQUIRE(stat.value == own[i] || strcmp(stat.name, "huge_page_bytes") == 0);
+    }
+    REQUIRE(gw_params_stat_name(n) == NULL && gw_params_stat_name(-1) == NULL);
+    REQUIRE(gw_params_stats_own(params, few, 2) == n);
+    REQUIRE(few[0] == own[0] && few[1] == own[1] && few[2] == -7);
+}
+
 static void count(const struct processes *all, int rank)
 {
     gw_world *world = join(all, rank);
@@ -496,6 +514,7 @@ static void count(const struct processes *all, int rank)
     REQUIRE(stat_of(params, "read_retries") >= 0 && stat_of(params, "latch_waits") >= 0);
     REQUIRE(stat_of(params, "shared_bytes") >= N_KEYS * (8 + 4 * LENGTH));
     REQUIRE(stat_of(params, "huge_page_bytes") >= 0);
+    check_own(params);
     REQUIRE(gw_params_stat_get(params, -1, &stat) == GW_ERANGE);
     REQUIRE(gw_params_stat_get(params, 1000, &stat) == GW_ERANGE && stat.value == 77);
     meet(b);
@@ -512,12 +531,11 @@ static void statistics_count_what_this_process_did(void **state)
 static int64_t total_of(gw_params *params, const char *name)
 {
     int64_t totals[100];
-    gw_params_stat stat;
     int n = gw_params_stats_total(params, totals, 100);
 
     REQUIRE(n > 0 && n <= 100);
     for (int i = 0; i < n; i++)
-        if (gw_params_stat_get(params, i, &stat) == 0 && strcmp(stat.name, name) == 0)
+        if (strcmp(gw_params_stat_name(i), name) == 0)
             return totals[i];
     return -1;
 }
@@ -607,6 +625,7 @@ static void be_a_child(gw_params *params, gw_worker *worker)
     REQUIRE(gw_worker_is_local(worker, one(&key), &local) == GW_ESTATE);
     REQUIRE(gw_params_worker(params, &other) == GW_ESTATE);
     REQUIRE(gw_params_stat_get(params, 0, &stat) == GW_ESTATE);
+    REQUIRE(gw_params_stats_own(params, &stat.value, 1) == GW_ESTATE);
     REQUIRE(gw_worker_close(worker) == GW_ESTATE);
     REQUIRE(gw_params_close(params) == GW_ESTATE);
     REQUIRE(gw_worker_close(worker) == GW_ESTATE); /* it was left alone */

@@ -83,12 +83,19 @@ static void gather(gw_params *params, int64_t *ret_values)
     STATS(STAT_VALUE)
 }
 
+static const struct {
+    const char *name, *help;
+} texts[] = {
+#define STAT_TEXT(name, help, value, kind) {#name, help},
+    STATS(STAT_TEXT)};
+
+const char *gw_params_stat_name(int index)
+{
+    return index >= 0 && index < N_STATS ? texts[index].name : NULL;
+}
+
 int gw_params_stat_get(gw_params *params, int index, gw_params_stat *ret_stat)
 {
-#define STAT_TEXT(name, help, value, kind) {#name, help},
-    static const struct {
-        const char *name, *help;
-    } texts[] = {STATS(STAT_TEXT)};
     int64_t values[N_STATS];
     int err = gwi_params_check_process(params);
 
@@ -99,6 +106,19 @@ int gw_params_stat_get(gw_params *params, int index, gw_params_stat *ret_stat)
     gather(params, values);
     *ret_stat = (gw_params_stat){texts[index].name, texts[index].help, values[index]};
     return 0;
+}
+
+int gw_params_stats_own(gw_params *params, int64_t *ret_values, int n)
+{
+    int64_t values[N_STATS];
+    int err = gwi_params_check_process(params);
+
+    if (err < 0)
+        return err;
+    gather(params, values);
+    for (int i = 0; i < N_STATS && i < n; i++)
+        ret_values[i] = values[i];
+    return N_STATS;
 }
 
 int gw_params_stats_total(gw_params *params, int64_t *ret_values, int n)

@@ -501,28 +501,33 @@ static PyObject *make_dict(const char *const *names, const int64_t *values, int 
     return dict;
 }
 
+/* It waits for the agent, or for all processes. */
+static int count(gw_params *params, int total, int64_t *ret_values)
+{
+    int n;
+
+    Py_BEGIN_ALLOW_THREADS n = total ? gw_params_stats_total(params, ret_values, MOST_STATS)
+                                     : gw_params_stats_own(params, ret_values, MOST_STATS);
+    Py_END_ALLOW_THREADS return n;
+}
+
 static PyObject *parameters_stats(gwi_py_params *self, PyObject *args, PyObject *keywords)
 {
     static char total_name[] = "total";
     static char *known[] = {total_name, NULL};
     const char *names[MOST_STATS];
     int64_t values[MOST_STATS];
-    gw_params_stat stat;
-    int total = 0, n = 0, err = 0;
+    int total = 0, n;
 
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "|p:stats", known, &total) ||
         gwi_py_params_enter_here(self) < 0)
         return NULL;
-    for (; n < MOST_STATS && gw_params_stat_get(self->params, n, &stat) == 0; n++) {
-        names[n] = stat.name;
-        values[n] = stat.value;
-    }
-    if (total) {
-        Py_BEGIN_ALLOW_THREADS err = gw_params_stats_total(self->params, values, n);
-        Py_END_ALLOW_THREADS
-    }
-    if (gwi_py_params_leave(self, err < 0 ? err : 0) < 0)
+    n = count(self->params, total, values);
+    if (gwi_py_params_leave(self, n < 0 ? n : 0) < 0)
         return NULL;
+    n = n < MOST_STATS ? n : MOST_STATS;
+    for (int i = 0; i < n; i++)
+        names[i] = gw_params_stat_name(i);
     return make_dict(names, values, n);
 }
 

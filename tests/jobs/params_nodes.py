@@ -254,6 +254,27 @@ def check_statistics_tell_what_happened():
         w.barrier()
 
 
+def check_statistics_of_a_call_are_of_one_moment():
+    with godwit.Parameters(400, 8) as kv, kv.worker() as w:
+        ended, wrong, read = threading.Event(), [], []
+
+        def watch() -> None:
+            while not ended.is_set():
+                found = kv.stats()
+                read.append(1)
+                if found["bytes_sent"] != sum(n for name, n in found.items() if name.startswith("bytes_for_")):
+                    wrong.append(found)
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        for turn in range(200):
+            w.push(np.arange(400), ones(400, 8))
+        ended.set()
+        thread.join()
+        assert read and not wrong, f"{len(wrong)} of {len(read)}: {wrong[0]}"
+        w.barrier()
+
+
 def check_bad_calls_are_refused_whole_and_the_empty_ones_do_nothing():
     with godwit.Parameters(10, 2) as kv, kv.worker() as w:
         keys, values = np.arange(10), ones(10, 2)
