@@ -33,6 +33,7 @@ static int begin_sync(gwi_agent *agent, int seat, _Atomic uint32_t *done)
         return gwi_fail(GW_ENOMEM, "wait_sync");
     *sync = (struct gwi_sync_order){agent->syncs, seat, done};
     agent->syncs = sync;
+    gwi_node_see_time(agent->node, gwi_now_ns()); /* the last step may be long ago, or none yet */
     return gwi_node_begin_sync(agent->node, seat);
 }
 

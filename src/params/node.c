@@ -193,6 +193,11 @@ void gwi_node_see_worker(gwi_node *node, int worker, int64_t clock, uint64_t bar
     node->workers[worker].barriers = barriers;
 }
 
+void gwi_node_see_time(gwi_node *node, int64_t now_ns)
+{
+    node->now_ns = now_ns;
+}
+
 int gwi_node_intent(gwi_node *node, int worker, const int64_t *keys, size_t n, int64_t start,
                     int64_t end)
 {

@@ -113,7 +113,11 @@ int gwi_node_intent(gwi_node *node, int worker, const int64_t *keys, size_t n, i
 void gwi_node_advance_clock(gwi_node *node, int worker);
 int64_t gwi_node_clock(const gwi_node *node, int worker);
 
-/* Start to wait, and look whether it is over. */
+/* It is so late, as the next step will say, too: for what is begun before it. */
+void gwi_node_see_time(gwi_node *node, int64_t now_ns);
+
+/* Start to wait, and look whether it is over.  Acts on intents and tells: so it must know the time.
+ */
 int gwi_node_begin_sync(gwi_node *node, int worker);
 int gwi_node_is_synced(gwi_node *node, int worker);
 int gwi_node_arrive(gwi_node *node, int worker);

@@ -254,6 +254,45 @@ def check_statistics_tell_what_happened():
         w.barrier()
 
 
+def check_statistics_tell_what_moved_and_was_passed_on():
+    with godwit.Parameters(400, 8) as kv, kv.worker() as w:
+        keys = np.arange(400)
+        w.end_setup()
+        elsewhere = of_all(400 - int(w.is_local(keys).sum()))[0]
+        if me.rank == 0:
+            w.localize(keys)
+        w.barrier()
+        moves = sum(of_all(kv.stats()["moves"]))
+        assert moves == kv.stats(total=True)["moves"] == elsewhere, (moves, elsewhere)
+        w.barrier()
+        pulled(w, keys, 8)  # a third node asks homes, which pass it on
+        w.barrier()
+        assert (kv.stats(total=True)["hops"] > 0) == (me.nodes > 2)
+        w.barrier()
+
+
+def check_statistics_of_times_are_about_right():
+    with godwit.Parameters(400, 8) as kv, kv.worker() as w:
+        keys = np.arange(400)
+        w.intent(keys, 0, 1000)
+        w.wait_sync()
+        w.end_setup()
+        begin = time.monotonic()
+        for _ in range(60):
+            w.push(keys, ones(400, 8))
+            w.advance_clock()
+            time.sleep(0.005)
+        clock_us = max(of_all((time.monotonic() - begin) / 60 * 1e6))
+        total = kv.stats(total=True)
+        if me.nodes == 1:
+            assert total["rounds_per_s"] == total["clock_us"] == total["intent_us"] == total["staleness_us"] == 0
+        else:
+            assert 3000 < total["clock_us"] < 3 * clock_us, (total, clock_us)
+            assert 0 < total["intent_us"] < 10e6 and 20 < total["staleness_us"] < 500e3, total
+            assert total["replicas"] == 400 * (me.nodes - 1) and 0 < total["rounds_per_s"] < 20000, total
+        w.barrier()
+
+
 def check_statistics_of_a_call_are_of_one_moment():
     with godwit.Parameters(400, 8) as kv, kv.worker() as w:
         ended, wrong, read = threading.Event(), [], []
