@@ -190,14 +190,27 @@ void call(bench *b, enum kind kind, const int64_t *keys, size_t n)
                          : gw_worker_set(b->worker, asked, b->units, n * LENGTH, NULL));
 }
 
+void read_statistics(bench *b, int64_t *ret_values)
+{
+    check(gw_params_stats_own(b->params, ret_values, MOST_STATISTICS));
+}
+
+double statistic_of(const int64_t *values, const char *name)
+{
+    const char *known;
+
+    for (int i = 0; i < MOST_STATISTICS && (known = gw_params_stat_name(i)) != NULL; i++)
+        if (strcmp(known, name) == 0)
+            return (double)values[i];
+    fail("there is no statistic '%s'", name);
+}
+
 double statistic(bench *b, const char *name)
 {
-    gw_params_stat stat;
+    int64_t values[MOST_STATISTICS];
 
-    for (int i = 0; gw_params_stat_get(b->params, i, &stat) >= 0; i++)
-        if (strcmp(stat.name, name) == 0)
-            return (double)stat.value;
-    fail("there is no statistic '%s'", name);
+    read_statistics(b, values);
+    return statistic_of(values, name);
 }
 
 size_t count_local(bench *b, const int64_t *keys, size_t n)

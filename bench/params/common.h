@@ -21,6 +21,7 @@
 #define N_WORKERS 2
 #define MOST_KEYS 10000 /* of a call that moves values */
 #define MOST_SAMPLES ((size_t)1 << 16)
+#define MOST_STATISTICS 64
 #define FOREVER ((int64_t)1 << 40) /* clocks */
 
 /* Figures that belong together.  What does not fit any more is left out. */
@@ -98,7 +99,10 @@ double sum_of_both(bench *b, double value);
 /* Pull, push or set keys, and return when it is done. */
 void call(bench *b, enum kind kind, const int64_t *keys, size_t n);
 
-/* What Godwit counted of that name in this process, or fail. */
+/* What Godwit counted in this process: all, of all that of this name, and the two together.  They
+ * fail if there is none. */
+void read_statistics(bench *b, int64_t *ret_values); /* [MOST_STATISTICS] */
+double statistic_of(const int64_t *values, const char *name);
 double statistic(bench *b, const char *name);
 
 /* How many of them are local. */

@@ -15,7 +15,8 @@
 #define STRIDE (N_KEYS / N_HOT - 1) /* odd: neighbours are at home on different nodes */
 #define N_IDLE 200000
 #define N_SMALL 100
-#define SEEN_NS 10e9 /* after which what was pushed was not seen */
+#define READ_EVERY_NS 10e6 /* statistics */
+#define SEEN_NS 10e9       /* after which what was pushed was not seen */
 
 /* agents */
 
@@ -107,14 +108,20 @@ static void see_probe(bench *b, const int64_t *keys, size_t n, float expected, s
 
 /* hot keys */
 
+/* On own keys, on hot ones, and the same while statistics are read 100 times a second. */
+enum loop { OWN, HOT, WATCHED, N_LOOPS };
+
 struct hot {
     int64_t keys[N_HOT]; /* announced by both */
     int64_t own[N_HOT];  /* at home here and wanted by nobody else */
     int64_t probes[2];   /* announced by both, at home on node 0 and on node 1 */
     double n_pushed, next_ns;
     double agent_ns, n_told; /* in turns of the hot ones: time of the agent, changes it told */
-    series rates[2];         /* of the own ones, of the hot ones */
-    series ages[2];          /* by probe */
+    series rates[N_LOOPS];
+    series ages[2]; /* by probe */
+    double next_read_ns;
+    series reads,
+        stale; /* time of reading all statistics, in ns; what they say of staleness, in us */
 };
 
 static void choose_keys(bench *b, struct hot *h)
@@ -142,22 +149,37 @@ static void tend_probes(bench *b, struct hot *h)
     }
 }
 
-/* Pull and push batches of random ones of these keys for a while. */
-static void run_batches(bench *b, struct hot *h, int hot, double seconds)
+static void watch(bench *b, struct hot *h)
 {
-    const int64_t *from = hot ? h->keys : h->own;
+    double begin = now_ns();
+    int64_t values[MOST_STATISTICS];
+
+    if (begin < h->next_read_ns)
+        return;
+    read_statistics(b, values);
+    note(&h->reads, now_ns() - begin);
+    note(&h->stale, statistic_of(values, "staleness_us"));
+    h->next_read_ns = begin + READ_EVERY_NS;
+}
+
+/* Pull and push batches of random ones of these keys for a while. */
+static void run_batches(bench *b, struct hot *h, enum loop loop, double seconds)
+{
+    const int64_t *from = loop == OWN ? h->own : h->keys;
     int64_t keys[BATCH];
     double end = now_ns() + seconds * 1e9;
     pace p;
 
-    for (pace_begin(&p, &h->rates[hot]); now_ns() < end;) {
+    for (pace_begin(&p, &h->rates[loop]); now_ns() < end;) {
         for (size_t i = 0; i < BATCH; i++)
             keys[i] = from[below(b, N_HOT)];
         call(b, PULL, keys, BATCH);
         call(b, PUSH, keys, BATCH);
         pace_count(&p, BATCH);
-        if (!hot)
+        if (loop == OWN)
             continue;
+        if (loop == WATCHED)
+            watch(b, h);
         h->n_pushed += BATCH;
         double begin = now_ns();
         tend_probes(b, h);
@@ -184,8 +206,11 @@ static void say_hot(bench *b, struct hot *h)
 
     note(&lost, count_lost(b, h->keys, N_HOT, h->n_pushed));
     note_change(b, h, &changes);
-    say(b, &h->rates[0], "hot own");
-    say(b, &h->rates[1], "hot");
+    say(b, &h->rates[OWN], "hot own");
+    say(b, &h->rates[HOT], "hot");
+    say(b, &h->rates[WATCHED], "hot watched");
+    say(b, &h->reads, "hot read");
+    say(b, &h->stale, "hot staleness");
     say(b, &h->ages[0], "hot age at replica");
     say(b, &h->ages[1], "hot age at owner");
     say(b, &lost, "hot lost");
@@ -203,11 +228,12 @@ void measure_hot(bench *b)
     replicate(b, h->probes, 2);
     pid_t agent = find_thread("gw-agent");
     for (int turn = 0; turn < n_turns; turn++) {
-        run_batches(b, h, 0, seconds);
+        run_batches(b, h, OWN, seconds);
         double used_ns = thread_ns(agent), n_told = statistic(b, "tells");
-        run_batches(b, h, 1, seconds);
+        run_batches(b, h, HOT, seconds);
         h->agent_ns += thread_ns(agent) - used_ns;
         h->n_told += statistic(b, "tells") - n_told;
+        run_batches(b, h, WATCHED, seconds);
     }
     say_hot(b, h);
     free(h);

@@ -167,6 +167,7 @@ def hot_table(part: Part) -> Table:
                   ["", "replicas", "own keys", "share", "target", "verdict"],
                   notes=["Batches of 512.  Own keys: the same loop on as many keys that nobody else wants.",
                          "Staleness: from a push on one node until the other one's worker sees it, under this load.",
+                         "By statistics: what both workers' staleness_us says, 100 times a second.",
                          "Agents: their time on processors for each change of a replica, told and answered."])
     share = ratio(part.figures("hot"), part.figures("hot own"))
     table.rows.append(["M keys/s per worker", part.spread("hot", 1e-6), part.spread("hot own", 1e-6), share,
@@ -174,6 +175,10 @@ def hot_table(part: Part) -> Table:
     for where, label in (("replica", "pushed at the owner"), ("owner", "pushed at the replica")):
         age = part.spread(f"hot age at {where}", 1e-6)
         table.rows.append([f"staleness, {label}, ms", age, None, None, *at_most(age, AGE_MS, " ms")])
+    table.rows.append(["staleness, by statistics, ms", part.spread("hot staleness", 1e-3), None, None, "", ""])
+    watched = ratio(part.figures("hot watched"), part.figures("hot"))
+    table.rows.append(["x that rate, statistics read 100 times a second", watched, None, None, "", ""])
+    table.rows.append(["reading all statistics, us", part.spread("hot read", 1e-3), None, None, "", ""])
     table.rows.append(["both agents, ns for a change", part.spread("hot change"), None, None, "", ""])
     table.rows.append(lost_row(part, "hot lost", 6))
     return table
