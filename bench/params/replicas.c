@@ -176,11 +176,11 @@ static void run_batches(bench *b, struct hot *h, enum loop loop, double seconds)
         call(b, PULL, keys, BATCH);
         call(b, PUSH, keys, BATCH);
         pace_count(&p, BATCH);
-        if (loop == OWN)
-            continue;
+        h->n_pushed += loop == OWN ? 0 : BATCH;
         if (loop == WATCHED)
             watch(b, h);
-        h->n_pushed += BATCH;
+        if (loop != HOT)
+            continue;
         double begin = now_ns();
         tend_probes(b, h);
         pace_skip(&p, begin);
