@@ -30,6 +30,18 @@ static inline void gwi_cpu_relax(void)
  * and leaves out where it does not inline them. */
 #define GWI_INLINE static inline __attribute__((always_inline))
 
+/* Get a line that another processor had last on its way to be written.  Of
+ * __builtin_prefetch(at, 1) GCC makes a fetch to read, since the oldest processors
+ * know no other: then the write waits until the other one has given up its copy. */
+GWI_INLINE void gwi_fetch_to_write(const void *at)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)at));
+#else
+    __builtin_prefetch(at, 1, 3);
+#endif
+}
+
 #if defined(__SANITIZE_THREAD__)
 #define GWI_TSAN 1
 #elif defined(__has_feature)

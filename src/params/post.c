@@ -21,6 +21,7 @@
 #define BURST 8
 #define AHEAD 32           /* a power of two, above 3 bursts */
 #define MESSAGE_AHEAD 3072 /* bytes before the first look at a note */
+#define ROOM_AHEAD 1024    /* bytes before what is written; half and twice as much do as well */
 
 /* links */
 
@@ -254,6 +255,19 @@ static int is_full(const gwi_link *link, size_t more)
            (link->in_place && link->collecting.n_bytes + more > link->collecting.capacity);
 }
 
+/* Notes about one key are written to lines of the ring that the other side has read last.  What
+ * waits for them is not these writes but the next latch, by which all must be done; so they are
+ * fetched some notes ahead.  Longer ones do better by themselves. */
+static void fetch_room_ahead(const gwi_link *link, size_t whole)
+{
+    size_t begin = link->collecting.n_bytes + ROOM_AHEAD, end = begin + whole;
+
+    if (!link->in_place || whole > ROOM_AHEAD || end > link->collecting.capacity)
+        return;
+    for (size_t i = begin; i < end; i += GWI_LINE)
+        gwi_fetch_to_write(link->collecting.bytes + i);
+}
+
 void *gwi_send_room(gwi_node *node, int to, gwi_note *note, size_t n_bytes)
 {
     gwi_link *link = to == node->id ? NULL : link_with(node, to);
@@ -271,6 +285,8 @@ void *gwi_send_room(gwi_node *node, int to, gwi_note *note, size_t n_bytes)
         return NULL;
     }
     size_t before = frame->n_bytes;
+    if (link != NULL)
+        fetch_room_ahead(link, whole);
     void *room = gwi_frame_room(frame, note, n_bytes);
     if (room == NULL)
         gwi_fail_node(node, GW_ENOMEM);
