@@ -43,6 +43,8 @@ typedef struct common {
     /* by rank 1 */
     _Atomic int64_t n_seen;
     _Atomic uint32_t answered;
+    /* by whose turn it is: rank 0 if it is even */
+    _Alignas(64) _Atomic uint32_t ball;
 } common;
 
 typedef struct bench {

@@ -12,6 +12,8 @@
 #define N_STEPS 200000
 #define N_SUMS 200
 #define N_TURNS 100000
+#define N_MATCHES 50
+#define N_THROWS 2000
 
 /* Both at once: the share of the time that a loop which only reads the clock did not get. */
 static void measure_gaps(bench *b)
@@ -95,10 +97,30 @@ static void measure_chase(bench *b)
     free(next);
 }
 
+/* Both pass a line to and fro: whether their cores are near to each other or far. */
+static void measure_ball(bench *b)
+{
+    _Atomic uint32_t *ball = &b->common->ball;
+    series found = {0};
+
+    meet(b);
+    for (int i = 0; i < N_MATCHES; i++) {
+        double begin = now_ns();
+        for (int n = 0; n < N_THROWS; n++) {
+            while (atomic_load(ball) % 2 != (uint32_t)b->rank)
+                ;
+            atomic_fetch_add(ball, 1);
+        }
+        note(&found, (now_ns() - begin) / (2 * N_THROWS));
+    }
+    say(b, &found, "ball");
+}
+
 void measure_machine(bench *b)
 {
     measure_gaps(b);
     measure_sums(b);
     measure_copy(b);
     measure_chase(b);
+    measure_ball(b);
 }

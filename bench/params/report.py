@@ -84,7 +84,8 @@ def machine_table(part: Part) -> Table:
                    ["gaps, a second", part.spread("gaps")],
                    ["four sums, ns", part.spread("sums")],
                    ["a copy of 64 MB, GB/s", part.spread("copy")],
-                   ["a step of a chase, ns", part.spread("chase")]]
+                   ["a step of a chase, ns", part.spread("chase")],
+                   ["a line to the other core, ns", part.spread("ball")]]
     return table
 
 
