@@ -19,7 +19,7 @@ vectors of 64 entries, 1 million keys, all of them set; key k is at home on node
             them all the time; in turns with the same on keys of their own.  Staleness: from a push on node 0 until
             worker 1 on node 1 sees it, between its batches, while that load runs; beside what kv.stats() says of it.
             What a change that is told and answered costs both agents.  And the same loop while each worker reads all
-            statistics 100 times a second; what it costs to count them is in all rates.
+            statistics 100 times a second.
   idle      200,000 keys that both nodes have and nobody uses: what the agents need of a core, and the staleness of
             100 of these keys when they are pushed once in a while.
   zipf      Batches of 512 Zipf(1.0) keys pulled and pushed, each batch with a clock of its own, announced 50 batches
