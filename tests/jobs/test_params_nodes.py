@@ -167,7 +167,7 @@ import ctypes, time
 import numpy as np
 import godwit
 
-CALLS, HELD_S = 300, 1.2
+HELD_S = 1.2
 me = godwit.init()
 with godwit.Parameters(1000, 8) as kv, kv.worker() as w:
     everything = np.arange(1000)
@@ -176,29 +176,27 @@ with godwit.Parameters(1000, 8) as kv, kv.worker() as w:
         w.set(theirs, np.repeat(theirs[:, None], 8, 1).astype(np.float32))
     w.end_setup()
     if me.rank == 1:
-        godwit.send(0, b"")
         began = time.monotonic()
         ctypes.PyDLL(None).usleep(int(HELD_S * 1e6))
         ended = time.monotonic()
         godwit.send(0, f"{began} {ended}".encode())
     else:
-        chance, values = np.random.default_rng(1), np.empty((20, 8), np.float32)
-        godwit.recv(1)
-        time.sleep(0.1)
-        first = time.monotonic()
-        for _ in range(CALLS):
-            keys = chance.choice(theirs, 20)
+        chance, values, calls = np.random.default_rng(1), np.empty((20, 8), np.float32), []
+        started = time.monotonic()
+        while time.monotonic() < started + HELD_S:
+            keys, begin = chance.choice(theirs, 20), time.monotonic()
             w.pull(keys, values)
+            calls.append((begin, time.monotonic()))
             assert (values == keys[:, None]).all()
-        last = time.monotonic()
         began, ended = map(float, godwit.recv(1).split())
-        print(f"{len(theirs)} keys; {CALLS} calls from {first - began:.3f} to {last - began:.3f} of {ended - began:.3f} s")
-        assert began < first and last < ended
-        assert kv.stats()["keys_remote"] == 20 * CALLS, kv.stats()
+        served = sum(began < begin and end < ended for begin, end in calls)
+        print(f"{served} of {len(calls)} calls while the interpreter was held for {ended - began:.3f} s")
+        assert served >= 100
+        assert kv.stats()["keys_remote"] == 20 * len(calls), kv.stats()
     w.barrier()
 """
 
 
 def test_an_agent_serves_others_while_a_call_of_its_process_holds_the_interpreter(program, leaves_nothing):
     done = godwit_run(program(HELD), 2, 1)
-    assert done.returncode == 0 and "300 calls from" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "calls while the interpreter was held" in done.stdout, done.stdout + done.stderr
