@@ -80,7 +80,8 @@ typedef struct gwi_host_header {
     /* arrivals at barriers, ever; barrier k is complete at k * size */
     _Alignas(GWI_LINE) _Atomic uint64_t arrivals;
     /* whose death was found first, plus 1: set once, by who found it, before that rank's fate.  Who
-     * looks later, when others have ended by it, names this one */
+     * looks later, when others have ended by it, names this one.  If the finder dies in between, the
+     * next one sees to the fate */
     _Alignas(GWI_LINE) _Atomic int32_t first_dead_1;
 } gwi_host_header;
 
