@@ -1,5 +1,5 @@
 /* store_test.c - layout and rules of a store, and walks over it, alone and among others. */
-#include "params/local.h"
+#include "params/store.h"
 #include "base/random.h"
 #include "base/test.h"
 
@@ -821,254 +821,32 @@ static void processes_lose_no_update_and_see_no_part_of_one(void **state)
     munmap(shared, memory_bytes);
 }
 
-/* several nodes */
-
-/* What was passed on, and a key that comes while the first of it is. */
-struct passed_on {
-    gwi_local *local;
-    int64_t keys[8];
-    float values[8];
-    int n;
-};
-
-static int pass_on(void *ctx, int64_t key, void *values)
-{
-    struct passed_on *p = ctx;
-
-    p->keys[p->n] = key;
-    p->values[p->n++] = *(float *)values;
-    if (p->n == 1)
-        gwi_local_own(p->local, key, &(float){100}, 0);
-    return 0;
-}
-
-static int was_passed_on(void *ctx, int64_t key)
-{
-    const struct passed_on *p = ctx;
-
-    for (int i = 0; i < p->n; i++)
-        if (p->keys[i] == key)
-            return 1;
-    return 0;
-}
-
-/* The vectors of the first of two nodes, one entry each: those with even keys.  Returns the memory,
- * which the caller frees. */
-static void *make_half(gwi_local *local, int64_t n_keys)
-{
-    const int64_t length = 1;
-    gwi_spread spread = gwi_spread_of(0, 2, 1);
-    void *bytes = NULL;
-
-    drop(NULL);
-    assert_int_equal(gwi_geometry_init(&geometry, n_keys, &length, 1, GW_F32), 0);
-    size_t n_bytes = gwi_local_bytes(&geometry, &spread);
-    assert_int_equal(posix_memalign(&bytes, GWI_STORE_ALIGN, n_bytes), 0);
-    memset(bytes, 0, n_bytes);
-    assert_int_equal(gwi_local_init(local, &geometry, &spread, bytes, n_bytes), 0);
-    return bytes;
-}
-
-static int take_note(void *ctx, int64_t key, void *values)
-{
-    struct passed_on *p = ctx;
-
-    p->keys[p->n] = key;
-    p->values[p->n++] = *(float *)values;
-    return 0;
-}
-
-static void a_key_that_is_elsewhere_is_passed_on_without_its_latch(void **state)
-{
-    (void)state;
-    const int64_t keys[] = {1, 3, 0, 5, 1};
-    const float updates[] = {1, 2, 4, 8, 16};
-    _Atomic uint64_t arrivals = 0;
-    gwi_local local;
-    void *bytes = make_half(&local, 6);
-    struct passed_on p = {.local = &local};
-    gwi_walker w = {.hand = &hand,
-                    .stuck = never_stuck,
-                    .other = take_note,
-                    .other_ctx = &p,
-                    .arrivals = &arrivals,
-                    .behind = was_passed_on};
-    float found[5] = {-1, -1, -1, -1, -1};
-
-    for (int64_t key = 1; key < 6; key += 2)
-        assert_int_equal(gwi_word_look(&local.store.words[key]), 0);
-    assert_int_equal(gwi_store_push(&local.store, &w, keys, 5, updates), 0);
-    assert_int_equal(p.n, 4); /* in their order */
-    assert_true(p.keys[0] == 1 && p.keys[1] == 3 && p.keys[2] == 5 && p.keys[3] == 1);
-    assert_true(p.values[0] == 1 && p.values[1] == 2 && p.values[2] == 8 && p.values[3] == 16);
-    /* Nobody has had that of key 3; the others are in a handful that begins with key 0. */
-    assert_int_equal(gwi_word_look(&local.store.words[3]), 0);
-    p.n = 0;
-    assert_int_equal(gwi_store_pull(&local.store, &w, keys, 5, found), 0);
-    assert_int_equal(p.n, 4);
-    assert_true(found[0] == -1 && found[2] == 4 && found[4] == -1);
-    gwi_local_fini(&local);
-    free(bytes);
-}
-
-static void several_vectors_are_added_to_together_also_one_of_them_twice(void **state)
-{
-    (void)state;
-    enum { N = 3 * GWI_HAND_KEYS };
-    int64_t keys[N];
-    float updates[N], found[8], expected[8] = {0};
-    gwi_local local;
-    void *bytes = make_half(&local, 16);
-    gwi_walker w = {.hand = &hand, .stuck = never_stuck};
-    gwi_hand agents = {0};
-
-    local.hand = &agents;
-    for (int i = 0; i < N; i++) {
-        keys[i] = 2 * (i < 8 ? i : i % 3); /* all of them, and then some again and again */
-        updates[i] = (float)(i + 1);
-        expected[keys[i] / 2] += updates[i];
-    }
-    assert_int_equal(gwi_local_add_to_owned(&local, keys, N, updates, GWI_WORD_WATCHED), N);
-    assert_int_equal(gwi_local_add_to_owned(&local, keys, 0, updates, GWI_WORD_WATCHED), 0);
-    assert_true(gwi_local_valid(&local)); /* all latches are back */
-    assert_int_equal(agents.n, 0);
-    assert_int_equal(
-        gwi_store_pull(&local.store, &w, (int64_t[]){0, 2, 4, 6, 8, 10, 12, 14}, 8, found), 0);
-    assert_memory_equal(found, expected, sizeof found);
-    gwi_local_fini(&local);
-    free(bytes);
-}
-
-/* Keys 0 and 2 are owned, 4 is watched, 1 is a copy, 3 is elsewhere. */
-static void an_owners_walk_ends_before_the_first_vector_that_is_not_its_own(void **state)
-{
-    (void)state;
-    const int64_t copy[] = {0, 2, 1, 0}, away[] = {2, 3, 0}, watched[] = {0, 2, 4, 0};
-    const float ones[] = {1, 1, 1, 1};
-    float found[4] = {-1, -1, -1, -1};
-    gwi_local local;
-    void *bytes = make_half(&local, 6);
-
-    gwi_local_copy(&local, 1, &(float){100});
-    gwi_local_flag(&local, 4, GWI_WORD_WATCHED, 1);
-    assert_int_equal(gwi_local_add_to_owned(&local, copy, 4, ones, GWI_WORD_WATCHED), 2);
-    assert_int_equal(gwi_local_add_to_owned(&local, away, 3, ones, GWI_WORD_WATCHED), 1);
-    assert_int_equal(gwi_local_add_to_owned(&local, watched, 4, ones, GWI_WORD_WATCHED), 2);
-    assert_int_equal(gwi_local_add_to_owned(&local, copy + 2, 2, ones, GWI_WORD_WATCHED), 0);
-    assert_int_equal(gwi_local_read_owned(&local, copy, 4, found), 2);
-    assert_true(found[0] == 2 && found[1] == 3 && found[2] == -1 && found[3] == -1);
-    assert_int_equal(gwi_local_read_owned(&local, away, 3, found), 1);
-    assert_int_equal(gwi_local_read_owned(&local, watched, 4, found), 4);
-    assert_true(found[2] == 0 && found[3] == 2);
-    assert_true(gwi_local_valid(&local)); /* all latches are back */
-    gwi_local_fini(&local);
-    free(bytes);
-}
-
-static void what_comes_during_a_push_does_not_overtake_what_was_passed_on(void **state)
-{
-    (void)state;
-    const int64_t keys[] = {2, 1, 0, 1, 2, 1};
-    const float updates[] = {1, 2, 4, 8, 16, 32};
-    _Atomic uint64_t arrivals = 7;
-    gwi_local local;
-    float found[3];
-    void *bytes = make_half(&local, 3);
-
-    local.arrivals = &arrivals;
-    assert_false(gwi_store_has(&local.store, 1));
-    assert_true(gwi_store_has(&local.store, 0) && gwi_store_has(&local.store, 2));
-    struct passed_on p = {.local = &local};
-    gwi_walker w = {.hand = &hand,
-                    .stuck = never_stuck,
-                    .other = pass_on,
-                    .other_ctx = &p,
-                    .special = gwi_local_change_latched,
-                    .special_soon = gwi_local_fetch_mark,
-                    .special_ctx = &local,
-                    .arrivals = &arrivals,
-                    .arrivals_before = 7,
-                    .behind = was_passed_on};
-
-    assert_int_equal(gwi_store_push(&local.store, &w, keys, 6, updates), 0);
-    assert_true(gwi_store_has(&local.store, 1));
-    assert_int_equal(p.n, 3); /* of key 1 all, in their order; it came after the first */
-    assert_true(p.values[0] == 2 && p.values[1] == 8 && p.values[2] == 32);
-    w.arrivals_before = arrivals; /* in the next call it is here */
-    assert_int_equal(gwi_store_push(&local.store, &w, keys, 6, updates), 0);
-    assert_int_equal(p.n, 3);
-    assert_int_equal(gwi_store_pull(&local.store, &w, (int64_t[]){0, 1, 2}, 3, found), 0);
-    assert_true(found[0] == 8 && found[1] == 142 && found[2] == 34);
-    gwi_local_fini(&local);
-    free(bytes);
-}
-
-/* A call of several walks: the first one has passed on key 1, which has come since. */
-static void a_later_walk_of_a_call_does_not_overtake_an_earlier_one(void **state)
-{
-    (void)state;
-    const int64_t keys[] = {0, 1};
-    _Atomic uint64_t arrivals = 7;
-    gwi_local local;
-    float found[2];
-    void *bytes = make_half(&local, 3);
-
-    local.arrivals = &arrivals;
-    struct passed_on p = {.local = &local};
-    gwi_walker w = {.hand = &hand,
-                    .stuck = never_stuck,
-                    .other = pass_on,
-                    .other_ctx = &p,
-                    .arrivals = &arrivals,
-                    .arrivals_before = 7,
-                    .behind = was_passed_on};
-
-    assert_int_equal(gwi_store_set(&local.store, &w, &keys[1], 1, &(float){1}), 0);
-    assert_true(gwi_store_has(&local.store, 1));
-    w.wary = 1;
-    assert_int_equal(gwi_store_set(&local.store, &w, keys, 2, (float[]){2, 3}), 0);
-    assert_int_equal(gwi_store_push(&local.store, &w, keys, 2, (float[]){4, 5}), 0);
-    assert_int_equal(p.n, 3);
-    assert_true(p.values[0] == 1 && p.values[1] == 3 && p.values[2] == 5);
-    assert_int_equal(gwi_store_pull(&local.store, &w, keys, 2, found), 0);
-    assert_true(found[0] == 6 && found[1] == 100);
-    gwi_local_fini(&local);
-    free(bytes);
-}
-
-GWI_TESTS(
-    cmocka_unit_test_teardown(a_new_store_is_valid_and_all_zero, drop),
-    cmocka_unit_test_teardown(keys_beside_each_other_lie_beside_each_other, drop),
-    cmocka_unit_test_teardown(a_store_has_the_keys_of_its_share_only, drop),
-    cmocka_unit_test_teardown(parts_do_not_overlap, drop),
-    cmocka_unit_test_teardown(more_than_there_are_addresses_is_refused, drop),
-    cmocka_unit_test_teardown(too_little_memory_is_refused, drop),
-    cmocka_unit_test_teardown(another_view_sees_the_same_vectors, drop),
-    cmocka_unit_test_teardown(whoever_expects_something_else_is_refused, drop),
-    cmocka_unit_test_teardown(memory_without_a_whole_store_is_refused, drop),
-    cmocka_unit_test_teardown(a_store_is_not_there_before_it_is_whole, drop),
-    cmocka_unit_test_teardown(every_kind_of_damage_is_found, drop),
-    cmocka_unit_test_teardown(a_key_in_a_row_that_nobody_gave_it_is_found, drop),
-    cmocka_unit_test_teardown(batches_of_vectors_of_any_length_do_what_an_array_does, drop),
-    cmocka_unit_test_teardown(batches_of_mixed_lengths_do_what_an_array_does, drop),
-    cmocka_unit_test_teardown(a_store_of_one_key_does_what_an_array_does, drop),
-    cmocka_unit_test_teardown(any_grip_does_the_same, drop),
-    cmocka_unit_test_teardown(
-        of_equal_keys_each_is_read_each_is_added_and_the_last_assignment_stays, drop),
-    cmocka_unit_test_teardown(an_empty_batch_does_nothing, drop),
-    cmocka_unit_test_teardown(a_walker_without_a_hand_walks_too, drop),
-    cmocka_unit_test_teardown(a_version_that_wraps_does_no_harm, drop),
-    cmocka_unit_test_teardown(a_change_that_is_stuck_has_done_what_came_before_and_nothing_after,
-                              drop),
-    cmocka_unit_test_teardown(a_pull_that_is_stuck_ends_with_the_error, drop),
-    cmocka_unit_test_teardown(other_keys_are_free_meanwhile, drop),
-    cmocka_unit_test_teardown(a_walk_goes_on_when_the_latch_comes_free, drop),
-    cmocka_unit_test_teardown(a_walker_that_gives_up_holds_nothing, drop),
-    cmocka_unit_test_teardown(threads_lose_no_update_and_see_no_part_of_one, drop),
-    cmocka_unit_test_teardown(processes_lose_no_update_and_see_no_part_of_one, drop),
-    cmocka_unit_test_teardown(an_owners_walk_ends_before_the_first_vector_that_is_not_its_own,
-                              drop),
-    cmocka_unit_test_teardown(what_comes_during_a_push_does_not_overtake_what_was_passed_on, drop),
-    cmocka_unit_test_teardown(a_later_walk_of_a_call_does_not_overtake_an_earlier_one, drop),
-    cmocka_unit_test_teardown(a_key_that_is_elsewhere_is_passed_on_without_its_latch, drop),
-    cmocka_unit_test_teardown(several_vectors_are_added_to_together_also_one_of_them_twice, drop))
+GWI_TESTS(cmocka_unit_test_teardown(a_new_store_is_valid_and_all_zero, drop),
+          cmocka_unit_test_teardown(keys_beside_each_other_lie_beside_each_other, drop),
+          cmocka_unit_test_teardown(a_store_has_the_keys_of_its_share_only, drop),
+          cmocka_unit_test_teardown(parts_do_not_overlap, drop),
+          cmocka_unit_test_teardown(more_than_there_are_addresses_is_refused, drop),
+          cmocka_unit_test_teardown(too_little_memory_is_refused, drop),
+          cmocka_unit_test_teardown(another_view_sees_the_same_vectors, drop),
+          cmocka_unit_test_teardown(whoever_expects_something_else_is_refused, drop),
+          cmocka_unit_test_teardown(memory_without_a_whole_store_is_refused, drop),
+          cmocka_unit_test_teardown(a_store_is_not_there_before_it_is_whole, drop),
+          cmocka_unit_test_teardown(every_kind_of_damage_is_found, drop),
+          cmocka_unit_test_teardown(a_key_in_a_row_that_nobody_gave_it_is_found, drop),
+          cmocka_unit_test_teardown(batches_of_vectors_of_any_length_do_what_an_array_does, drop),
+          cmocka_unit_test_teardown(batches_of_mixed_lengths_do_what_an_array_does, drop),
+          cmocka_unit_test_teardown(a_store_of_one_key_does_what_an_array_does, drop),
+          cmocka_unit_test_teardown(any_grip_does_the_same, drop),
+          cmocka_unit_test_teardown(
+              of_equal_keys_each_is_read_each_is_added_and_the_last_assignment_stays, drop),
+          cmocka_unit_test_teardown(an_empty_batch_does_nothing, drop),
+          cmocka_unit_test_teardown(a_walker_without_a_hand_walks_too, drop),
+          cmocka_unit_test_teardown(a_version_that_wraps_does_no_harm, drop),
+          cmocka_unit_test_teardown(
+              a_change_that_is_stuck_has_done_what_came_before_and_nothing_after, drop),
+          cmocka_unit_test_teardown(a_pull_that_is_stuck_ends_with_the_error, drop),
+          cmocka_unit_test_teardown(other_keys_are_free_meanwhile, drop),
+          cmocka_unit_test_teardown(a_walk_goes_on_when_the_latch_comes_free, drop),
+          cmocka_unit_test_teardown(a_walker_that_gives_up_holds_nothing, drop),
+          cmocka_unit_test_teardown(threads_lose_no_update_and_see_no_part_of_one, drop),
+          cmocka_unit_test_teardown(processes_lose_no_update_and_see_no_part_of_one, drop))
